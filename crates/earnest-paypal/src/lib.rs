@@ -1,0 +1,1 @@
+//! PayPal's REST API for Earnest; the only PayPal JSON.

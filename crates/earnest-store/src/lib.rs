@@ -1,0 +1,1 @@
+//! The books on disk: one writer, group commit, a hash chain; the only SQL.

@@ -1,0 +1,3 @@
+//! The settlement layer for AI agents.
+
+fn main() {}
