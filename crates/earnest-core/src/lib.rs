@@ -1,1 +1,19 @@
-//! The rules of Earnest: pure, no IO, clock or randomness; everything that decides where money goes.
+//! The rules of Earnest: everything that decides where money goes.
+//!
+//! Pure by construction: no IO, no clock (`now` is a parameter), no randomness (ids are handed
+//! in), no floating point, no unchecked arithmetic. `clippy.toml` beside this crate and the
+//! attributes below keep it so. A write is a [`unit::Unit`]: it names what it touches and carries
+//! a pure `decide`; [`ledger`] is the state machine every movement of money passes through.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::float_arithmetic,
+    clippy::disallowed_types,
+    clippy::disallowed_methods
+)]
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::as_conversions))]
+#![forbid(unsafe_code)]
+
+pub mod id;
+pub mod money;
+pub mod time;

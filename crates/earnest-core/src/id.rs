@@ -1,0 +1,196 @@
+//! Identifiers: one type a noun, time-ordered, with a readable prefix in text.
+//!
+//! The text is the prefix, an underscore, and 26 characters of Crockford's base 32 in lower case:
+//! 48 bits of milliseconds, then 80 bits that the caller drew (the layout of a ULID). Ids sort by
+//! the time they were made, in text and in memory. This crate draws nothing: [`Seed`] is handed in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const TEXT_LENGTH: usize = 26;
+
+/// What a new id is made of: when, and 80 random bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Seed {
+    /// Milliseconds since 1970, of which 48 bits count.
+    pub unix_ms: u64,
+    /// Random bits, of which 80 count.
+    pub random: u128,
+}
+
+impl Seed {
+    fn value(self) -> u128 {
+        const RANDOM: u128 = (1 << 80) - 1;
+        const TIME: u128 = (1 << 48) - 1;
+        ((u128::from(self.unix_ms) & TIME) << 80) | (self.random & RANDOM)
+    }
+}
+
+/// A text that is not an id of the expected kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an id of the form `{prefix}_…`")]
+pub struct BadId {
+    /// The prefix that was expected.
+    pub prefix: &'static str,
+}
+
+fn encode(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    use fmt::Write as _;
+    for place in (0..TEXT_LENGTH).rev() {
+        let shift = u32::try_from(place.saturating_mul(5)).unwrap_or(0);
+        let digit = usize::try_from((value >> shift) & 31).unwrap_or(0);
+        let letter = ALPHABET.get(digit).copied().unwrap_or(b'0');
+        f.write_char(char::from(letter))?;
+    }
+    Ok(())
+}
+
+fn decode(text: &str) -> Option<u128> {
+    if text.len() != TEXT_LENGTH {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for (place, byte) in text.bytes().enumerate() {
+        let digit = ALPHABET.iter().position(|letter| *letter == byte)?;
+        // 26 letters hold 130 bits; the first may only use the three that fit.
+        if place == 0 && digit > 7 {
+            return None;
+        }
+        value = (value << 5) | u128::try_from(digit).ok()?;
+    }
+    Some(value)
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
+
+        impl $name {
+            /// The prefix of the text form.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// A new id from what the caller drew.
+            pub fn new(seed: Seed) -> Self {
+                Self(seed.value())
+            }
+
+            /// The 128 bits, for compact keys.
+            pub const fn value(self) -> u128 {
+                self.0
+            }
+
+            /// The same bits under this kind: for things that share one life, such as a purchase
+            /// and its hold.
+            pub const fn from_value(value: u128) -> Self {
+                Self(value)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!($prefix, "_"))?;
+                encode(self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .and_then(decode)
+                    .map(Self)
+                    .ok_or(BadId { prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Whose money it is.
+    OwnerId = "own";
+    /// A key of an owner's.
+    AgentId = "agt";
+    /// Who is paid.
+    SellerId = "sel";
+    /// A capped account settled together.
+    TabId = "tab";
+    /// One quote, its funding and its acceptance.
+    PurchaseId = "pur";
+    /// A seller's price for one request.
+    QuoteId = "qte";
+    /// An owner's answer to a waiting purchase.
+    ApprovalId = "apr";
+    /// A bounded permission given while answering.
+    GrantId = "gra";
+    /// A settlement of a tab.
+    SettlementId = "set";
+    /// Our record of a PayPal call and its fate.
+    IntentId = "int";
+    /// What Earnest signs afterwards.
+    ReceiptId = "rcp";
+    /// A vaulted way to pay, from set-up to removal.
+    VaultId = "vlt";
+    /// The time a tab or credit grant is open; a new one never reopens a day cap.
+    SessionId = "ses";
+    /// What one voucher is told apart by.
+    VoucherId = "vch";
+    /// A chain of transfers.
+    TransferId = "trf";
+    /// An API key.
+    KeyId = "key";
+    /// One exchange over HTTP.
+    TraceId = "trc";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_sorts_by_time_and_reads_back() {
+        let early = OwnerId::new(Seed { unix_ms: 1, random: u128::MAX });
+        let late = OwnerId::new(Seed { unix_ms: 2, random: 0 });
+        assert!(early < late);
+        assert!(early.to_string() < late.to_string());
+        assert_eq!(early.to_string().parse(), Ok(early));
+        assert_eq!(early.to_string().len(), 30);
+    }
+
+    #[test]
+    fn other_kinds_and_broken_texts_are_refused() {
+        let owner = OwnerId::new(Seed { unix_ms: 5, random: 7 }).to_string();
+        assert!(owner.parse::<AgentId>().is_err());
+        assert!(owner.to_uppercase().parse::<OwnerId>().is_err());
+        for bad in
+            ["own_", "own", "", "own_8zzzzzzzzzzzzzzzzzzzzzzzzz", "own_0000000000000000000000000u"]
+        {
+            assert!(bad.parse::<OwnerId>().is_err(), "{bad}");
+        }
+        assert!(format!("{owner}0").parse::<OwnerId>().is_err());
+    }
+}
