@@ -15,5 +15,8 @@
 #![forbid(unsafe_code)]
 
 pub mod id;
+pub mod ledger;
 pub mod money;
+pub mod problem;
 pub mod time;
+pub mod unit;
