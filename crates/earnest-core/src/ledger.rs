@@ -427,8 +427,8 @@ pub enum Rejection {
     #[error("chain {0} has a leg at zero")]
     ZeroLeg(TransferId),
     /// A leg from an account to itself, or between two currencies.
-    #[error("chain {0} has a leg between `{1}` and `{2}`")]
-    BadLeg(TransferId, AccountId, AccountId),
+    #[error("chain {0} has a leg between `{debit}` and `{credit}`", debit = .1.debit, credit = .1.credit)]
+    BadLeg(TransferId, Box<Leg>),
     /// Post or void of a hold that is not there.
     #[error("no hold {0}")]
     NoHold(TransferId),
@@ -502,7 +502,7 @@ fn open(
             return Err(Rejection::ZeroLeg(id));
         }
         if leg.debit == leg.credit || leg.debit.currency != leg.credit.currency {
-            return Err(Rejection::BadLeg(id, leg.debit, leg.credit));
+            return Err(Rejection::BadLeg(id, Box::new(*leg)));
         }
     }
     let mut draft = Draft::default();
