@@ -14,9 +14,13 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::as_conversions))]
 #![forbid(unsafe_code)]
 
+pub mod authorize;
 pub mod id;
+pub mod jws;
 pub mod ledger;
 pub mod money;
 pub mod problem;
+pub mod quote;
 pub mod time;
 pub mod unit;
+pub mod voucher;
