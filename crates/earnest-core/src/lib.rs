@@ -14,13 +14,23 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::as_conversions))]
 #![forbid(unsafe_code)]
 
+pub mod approval;
 pub mod authorize;
+pub mod fee;
 pub mod id;
+pub mod intent;
 pub mod jws;
 pub mod ledger;
 pub mod money;
+pub mod party;
+pub mod policy;
 pub mod problem;
+pub mod purchase;
 pub mod quote;
+pub mod report;
+pub mod settings;
+pub mod tab;
 pub mod time;
+pub mod treasurer;
 pub mod unit;
 pub mod voucher;
