@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod authorize;
+pub mod entry;
 pub mod id;
 pub mod jws;
 pub mod ledger;
