@@ -38,15 +38,55 @@ pub struct BadId {
     pub prefix: &'static str,
 }
 
-fn encode(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    use fmt::Write as _;
-    for place in (0..TEXT_LENGTH).rev() {
-        let shift = u32::try_from(place.saturating_mul(5)).unwrap_or(0);
-        let digit = usize::try_from((value >> shift) & 31).unwrap_or(0);
-        let letter = ALPHABET.get(digit).copied().unwrap_or(b'0');
-        f.write_char(char::from(letter))?;
+/// The 26 characters; written into one buffer, since ids are turned into text all day long.
+fn encode(value: u128) -> [u8; TEXT_LENGTH] {
+    let mut text = [b'0'; TEXT_LENGTH];
+    // Two halves of 64 bits are far quicker to shift than one of 128; 13 letters hold 65 bits.
+    let mut low = u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+    let mut high = u64::try_from(value >> 65).unwrap_or(0);
+    let middle = u64::try_from((value >> 64) & 1).unwrap_or(0);
+    let (left, right) = text.split_at_mut(TEXT_LENGTH / 2);
+    for (place, letter) in right.iter_mut().rev().enumerate() {
+        // The thirteenth letter from the end takes the 65th bit from the middle.
+        let digit = if place == 12 { low | (middle << 4) } else { low };
+        *letter = letter_of(digit);
+        low >>= 5;
     }
-    Ok(())
+    for letter in left.iter_mut().rev() {
+        *letter = letter_of(high);
+        high >>= 5;
+    }
+    text
+}
+
+fn letter_of(digit: u64) -> u8 {
+    usize::try_from(digit & 31).ok().and_then(|at| ALPHABET.get(at)).copied().unwrap_or(b'0')
+}
+
+fn write_text(prefix: &str, value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(prefix)?;
+    f.write_str("_")?;
+    // Only letters of the alphabet, all of them ASCII.
+    f.write_str(std::str::from_utf8(&encode(value)).map_err(|_| fmt::Error)?)
+}
+
+/// Takes an id's text apart into its three letters of prefix and its bits, for compact storage;
+/// `None` for any other text. [`unpack`] gives exactly the same text back, and packed ids of one
+/// prefix sort as their texts do.
+pub fn pack(text: &str) -> Option<([u8; 3], u128)> {
+    let (prefix, rest) = text.split_once('_')?;
+    let prefix: [u8; 3] = prefix.as_bytes().try_into().ok()?;
+    let value = decode(rest)?;
+    prefix.iter().all(u8::is_ascii_lowercase).then_some((prefix, value))
+}
+
+/// The text that [`pack`] took apart; `None` where the prefix is not of lower-case letters.
+pub fn unpack(prefix: [u8; 3], value: u128) -> Option<String> {
+    let mut text = String::with_capacity(30);
+    text.push_str(std::str::from_utf8(&prefix).ok()?);
+    text.push('_');
+    text.push_str(std::str::from_utf8(&encode(value)).ok()?);
+    prefix.iter().all(u8::is_ascii_lowercase).then_some(text)
 }
 
 fn decode(text: &str) -> Option<u128> {
@@ -94,8 +134,7 @@ macro_rules! ids {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(concat!($prefix, "_"))?;
-                encode(self.0, f)
+                write_text($prefix, self.0, f)
             }
         }
 
@@ -192,5 +231,24 @@ mod tests {
             assert!(bad.parse::<OwnerId>().is_err(), "{bad}");
         }
         assert!(format!("{owner}0").parse::<OwnerId>().is_err());
+    }
+
+    #[test]
+    fn every_bit_has_its_letter_and_packing_gives_the_text_back() {
+        for bit in 0..128 {
+            let owner = OwnerId::from_value(1 << bit);
+            let text = owner.to_string();
+            assert_eq!(text.parse(), Ok(owner), "bit {bit}");
+            assert_eq!(pack(&text), Some((*b"own", 1 << bit)));
+            assert_eq!(unpack(*b"own", 1 << bit).as_deref(), Some(text.as_str()));
+        }
+        let zeros = OwnerId::from_value(0).to_string();
+        assert_eq!(zeros, "own_00000000000000000000000000");
+        assert_eq!(OwnerId::from_value(u128::MAX).to_string(), "own_7zzzzzzzzzzzzzzzzzzzzzzzzz");
+        for text in
+            ["", "own", "owner_00000000000000000000000000", "OWN_00000000000000000000000000"]
+        {
+            assert_eq!(pack(text), None, "{text}");
+        }
     }
 }

@@ -320,9 +320,9 @@ impl Unit for Claim {
 
 /// What became of a call. How it was learnt is kept as evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It happened.
-    Done(Charge),
+pub enum Fate<T> {
+    /// It happened, and this is what it made.
+    Done(T),
     /// PayPal is still deciding.
     Pending {
         /// PayPal's id of the order, if known.
@@ -364,7 +364,13 @@ pub struct Charge {
 impl Intent {
     /// Records what was learnt under a fence; gives back whether the state may change. A result
     /// that comes under an older fence, or after the intent closed, is only evidence.
-    pub fn take(&mut self, fence: u64, fate: &Fate, evidence: Evidence, now: Timestamp) -> bool {
+    pub fn take<T>(
+        &mut self,
+        fence: u64,
+        fate: &Fate<T>,
+        evidence: Evidence,
+        now: Timestamp,
+    ) -> bool {
         let late = fence != self.fence || !self.state.is_open();
         let how = if late { "late_answer".to_owned() } else { evidence.how };
         self.learn(Evidence { how, ..evidence });
@@ -373,11 +379,7 @@ impl Intent {
         }
         self.lease = None;
         match fate {
-            Fate::Done(charge) => {
-                self.state = IntentState::Done;
-                self.paypal_order = charge.paypal_order.clone().or(self.paypal_order.take());
-                self.paypal_capture = Some(charge.paypal_capture.clone());
-            }
+            Fate::Done(_) => self.state = IntentState::Done,
             Fate::Pending { paypal_order, paypal_capture } => {
                 self.state = IntentState::Pending;
                 self.paypal_order = paypal_order.clone().or(self.paypal_order.take());

@@ -342,6 +342,45 @@ pub enum Cause {
     SuspenseCleared,
 }
 
+impl Cause {
+    /// Every cause, in the order of the enum: their places are their numbers on disk, so a new one
+    /// joins at the end.
+    pub const ALL: &'static [Self] = &[
+        Self::TabLine,
+        Self::Settlement,
+        Self::PaypalFee,
+        Self::Refundable,
+        Self::Carry,
+        Self::Due,
+        Self::Contest,
+        Self::Refund,
+        Self::WriteOff,
+        Self::Deposit,
+        Self::Withdrawal,
+        Self::Suspense,
+        Self::SuspenseCleared,
+    ];
+
+    /// The name, as readers see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TabLine => "tab_line",
+            Self::Settlement => "settlement",
+            Self::PaypalFee => "paypal_fee",
+            Self::Refundable => "refundable",
+            Self::Carry => "carry",
+            Self::Due => "due",
+            Self::Contest => "contest",
+            Self::Refund => "refund",
+            Self::WriteOff => "write_off",
+            Self::Deposit => "deposit",
+            Self::Withdrawal => "withdrawal",
+            Self::Suspense => "suspense",
+            Self::SuspenseCleared => "suspense_cleared",
+        }
+    }
+}
+
 /// One operation on the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]

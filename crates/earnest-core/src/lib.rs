@@ -16,6 +16,7 @@
 
 pub mod approval;
 pub mod authorize;
+pub mod entry;
 pub mod fee;
 pub mod id;
 pub mod intent;
@@ -29,6 +30,7 @@ pub mod purchase;
 pub mod quote;
 pub mod report;
 pub mod settings;
+pub mod settlement;
 pub mod tab;
 pub mod time;
 pub mod treasurer;

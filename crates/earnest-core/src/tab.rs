@@ -86,6 +86,9 @@ pub struct Tab {
     /// Not before this another settlement is attempted by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// Nothing is owed and nothing can be added any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
     /// The tab that its rest was carried to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_to: Option<TabId>,
@@ -111,6 +114,7 @@ impl Tab {
             open_settlement: None,
             retry: None,
             not_before: None,
+            finished: false,
             carried_to: None,
         }
     }
@@ -157,7 +161,7 @@ impl Record for Tab {
     fn lists(&self) -> Vec<ListEntry> {
         let mut lists = vec![ListEntry::new("tabs", self.owner, self.id)];
         // What a treasurer looks at: everything that may still owe something.
-        if self.state != TabState::WrittenOff && self.carried_to.is_none() {
+        if !self.finished {
             lists.push(ListEntry::new("tabs.live", "", self.id));
         }
         lists
@@ -281,6 +285,7 @@ impl Place {
             };
             let mut old = old.clone();
             old.carried_to = Some(self.tab.id);
+            old.finished = true;
             old.settled_lines = old.lines;
             old.carried_lines.clear();
             old.carry_micros = Micros::ZERO;
@@ -456,6 +461,7 @@ impl Unit for WriteOff {
         let mut tab = tab.clone();
         let mut owner = view.need::<Owner>(self.owner)?.clone();
         tab.state = TabState::WrittenOff;
+        tab.finished = true;
         tab.retry = None;
         tab.carry_micros = Micros::ZERO;
         tab.settled_lines = tab.lines;

@@ -59,7 +59,7 @@ pub fn plan(
     if tab.open_settlement.is_some() {
         return wait("a settlement is under way");
     }
-    if tab.carried_to.is_some() || tab.state == TabState::WrittenOff {
+    if tab.finished {
         return wait("the tab owes nothing any more");
     }
     if tab.state == TabState::Frozen && !asked {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::id::TransferId;
-use crate::ledger::{AccountId, Cause, Hold, Leg, Op, Totals};
+use crate::ledger::{AccountId, Hold, Op, Totals};
 use crate::problem::Refusal;
 use crate::time::Timestamp;
 
@@ -470,96 +470,6 @@ pub trait Unit: Send + 'static {
     /// # Errors
     /// [`Stop::Refused`] when the business says no; then only the key's fingerprint is recorded.
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Self::Answer>, Stop>;
-}
-
-/// One link of the hash chain: what a unit recorded, under the head of the log.
-pub struct Link<'a> {
-    /// The place in the log.
-    pub seq: u64,
-    /// When, strictly rising along the log.
-    pub at: Timestamp,
-    /// The unit's name.
-    pub name: &'a str,
-    /// Its key, if it had one, and what the key is bound to.
-    pub key: Option<(&'a Key, Option<&'a str>)>,
-    /// Its ledger operations.
-    pub ops: &'a [Op],
-    /// Its rows: address and stored bytes.
-    pub puts: &'a [Put],
-    /// Its events.
-    pub events: &'a [Event],
-}
-
-impl Link<'_> {
-    /// The hash of the chain up to and including this link: SHA-256 over the hash before and every
-    /// field, each with its length, so that equal operations give equal hashes on every engine.
-    pub fn hash(&self, before: &[u8; 32]) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(before);
-        hash.update(self.seq.to_be_bytes());
-        hash.update(self.at.as_millisecond().to_be_bytes());
-        put(&mut hash, self.name.as_bytes());
-        if let Some((key, bound)) = self.key {
-            put(&mut hash, key.scope.as_bytes());
-            put(&mut hash, key.family.as_bytes());
-            put(&mut hash, key.name.as_bytes());
-            hash.update(key.fingerprint.0);
-            put(&mut hash, bound.unwrap_or("").as_bytes());
-        }
-        for op in self.ops {
-            put_op(&mut hash, op);
-        }
-        for row in self.puts {
-            put(&mut hash, row.key.kind.as_bytes());
-            put(&mut hash, row.key.id.as_bytes());
-            put(&mut hash, &row.bytes);
-        }
-        for event in self.events {
-            put(&mut hash, event.kind.as_bytes());
-            put(&mut hash, event.audience.join(" ").as_bytes());
-            put(&mut hash, event.data.to_string().as_bytes());
-        }
-        hash.finalize().into()
-    }
-}
-
-fn put_op(hash: &mut Sha256, op: &Op) {
-    use fmt::Write as _;
-    hash.update(op.id().value().to_be_bytes());
-    let mut text = HashText(hash);
-    // Writing into a hash cannot fail. Every op is one line of words and numbers, and no account
-    // or cause holds a line end, so no two lists of ops give the same text.
-    let _ = match op {
-        Op::Move { cause, legs, .. } => put_legs(&mut text, "move", *cause, legs),
-        Op::Hold { cause, legs, .. } => put_legs(&mut text, "hold", *cause, legs),
-        Op::Post { amounts, .. } => amounts
-            .iter()
-            .try_fold((), |(), amount| write!(text, " {}", amount.get()))
-            .and_then(|()| writeln!(text, " post")),
-        Op::Void { .. } => writeln!(text, "void"),
-    };
-}
-
-fn put_legs(text: &mut HashText, verb: &str, cause: Cause, legs: &[Leg]) -> fmt::Result {
-    use fmt::Write as _;
-    write!(text, "{verb} {cause:?}")?;
-    for leg in legs {
-        write!(text, " {}>{} {}", leg.debit, leg.credit, leg.amount.get())?;
-        if let Some(room) = leg.room {
-            write!(text, "<{}", room.get())?;
-        }
-    }
-    writeln!(text)
-}
-
-/// Text that goes straight into a hash.
-struct HashText<'a>(&'a mut Sha256);
-
-impl fmt::Write for HashText<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.update(text.as_bytes());
-        Ok(())
-    }
 }
 
 fn put(hash: &mut Sha256, part: &[u8]) {
