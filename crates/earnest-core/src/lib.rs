@@ -14,6 +14,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::as_conversions))]
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod answer;
 pub mod approval;
 pub mod authorize;
 pub mod entry;
@@ -28,6 +30,7 @@ pub mod policy;
 pub mod problem;
 pub mod purchase;
 pub mod quote;
+pub mod receipt;
 pub mod report;
 pub mod settings;
 pub mod settlement;
@@ -35,4 +38,5 @@ pub mod tab;
 pub mod time;
 pub mod treasurer;
 pub mod unit;
+pub mod vault;
 pub mod voucher;
