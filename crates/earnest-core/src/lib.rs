@@ -20,6 +20,8 @@ pub mod id;
 pub mod jws;
 pub mod ledger;
 pub mod money;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod problem;
 pub mod quote;
 pub mod time;
