@@ -571,7 +571,10 @@ fn post(books: &mut impl Books, id: TransferId, amounts: &[Micros]) -> Result<()
         return Err(Rejection::Amounts(id));
     }
     // INVARIANT: posted_at_most_held
-    if hold.legs.iter().zip(amounts).any(|(leg, amount)| *amount > leg.amount) {
+    let above = hold.legs.iter().zip(amounts).any(|(leg, amount)| *amount > leg.amount);
+    #[cfg(feature = "planted")]
+    let above = above && !crate::planted::on(crate::planted::Bug::PostAboveHold);
+    if above {
         return Err(Rejection::AboveHold(id));
     }
     let mut draft = Draft::default();
@@ -609,11 +612,11 @@ fn void(books: &mut impl Books, id: TransferId) -> Result<(), Rejection> {
 
 /// INVARIANT: hold_resolves_once
 fn pending(books: &impl Books, id: TransferId) -> Result<Hold, Rejection> {
-    match books.hold(id) {
-        None => Err(Rejection::NoHold(id)),
-        Some(hold) if hold.state != HoldState::Pending => Err(Rejection::Resolved(id)),
-        Some(hold) => Ok(hold),
-    }
+    let Some(hold) = books.hold(id) else { return Err(Rejection::NoHold(id)) };
+    let resolved = hold.state != HoldState::Pending;
+    #[cfg(feature = "planted")]
+    let resolved = resolved && !crate::planted::on(crate::planted::Bug::ResolveTwice);
+    if resolved { Err(Rejection::Resolved(id)) } else { Ok(hold) }
 }
 
 fn grow(total: &mut Micros, by: Micros) -> Option<()> {

@@ -27,6 +27,8 @@ pub mod ledger;
 pub mod money;
 pub mod party;
 pub mod policy;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod problem;
 pub mod purchase;
 pub mod quote;

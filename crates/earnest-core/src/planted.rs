@@ -1,0 +1,66 @@
+//! One planted bug at a time: a suite that does not catch it proves nothing.
+//!
+//! Compiled under the feature `planted` only. The bug belongs to the thread that plants it, so
+//! tests beside each other do not meet.
+
+use std::cell::Cell;
+
+/// The bugs that live in the ledger and in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The ledger resolves a hold that was resolved before.
+    ResolveTwice,
+    /// The ledger posts more than was held.
+    PostAboveHold,
+    /// The engine does not store the key.
+    SkipKeyInsert,
+    /// The engine answers before the commit that holds the answer.
+    AnswerBeforeCommit,
+    /// The engine goes on when SQLite has ended the whole transaction.
+    IgnoreRollback,
+    /// The engine binds a key to a refusal.
+    RefusalAsResult,
+}
+
+impl Bug {
+    /// Every bug.
+    pub const ALL: &'static [Self] = &[
+        Self::ResolveTwice,
+        Self::PostAboveHold,
+        Self::SkipKeyInsert,
+        Self::AnswerBeforeCommit,
+        Self::IgnoreRollback,
+        Self::RefusalAsResult,
+    ];
+
+    /// The name, as given on a command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ResolveTwice => "resolve_twice",
+            Self::PostAboveHold => "post_above_hold",
+            Self::SkipKeyInsert => "skip_key_insert",
+            Self::AnswerBeforeCommit => "answer_before_commit",
+            Self::IgnoreRollback => "ignore_rollback",
+            Self::RefusalAsResult => "refusal_as_result",
+        }
+    }
+
+    /// The bug of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.as_str() == name)
+    }
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Plants a bug in this thread, or takes it out.
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// Whether this bug is planted in this thread.
+pub fn on(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}

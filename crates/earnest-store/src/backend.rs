@@ -1,0 +1,130 @@
+//! What an engine needs of the place the books are kept in; everything that differs between
+//! memory, SQLite and (later) PostgreSQL is behind it.
+
+use std::collections::HashMap;
+
+use earnest_core::entry::{Entry, KeyLine};
+use earnest_core::ledger::{AccountId, Hold};
+use earnest_core::unit::{Key, RowKey};
+use earnest_core::{id::TransferId, ledger::Totals};
+use sha2::{Digest, Sha256};
+
+use crate::Head;
+use crate::layer::{DirtyRow, Slot};
+
+/// Where a key stands: half of the SHA-256 of its scope, family and name. The names themselves
+/// stand in the log, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct KeyAddress(pub(crate) [u8; 16]);
+
+impl KeyAddress {
+    pub(crate) fn new(scope: &str, family: &str, name: &str) -> Self {
+        let mut hash = Sha256::new();
+        for part in [scope, family, name] {
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        let mut address = [0; 16];
+        let digest: [u8; 32] = hash.finalize().into();
+        for (to, from) in address.iter_mut().zip(digest) {
+            *to = from;
+        }
+        Self(address)
+    }
+
+    pub(crate) fn of(key: &Key) -> Self {
+        Self::new(&key.scope, key.family, &key.name)
+    }
+
+    pub(crate) fn of_line(key: &KeyLine) -> Self {
+        Self::new(&key.scope, &key.family, &key.name)
+    }
+}
+
+/// Why a read or a write of one unit failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Only this unit; the transaction around it stands.
+    Unit(String),
+    /// The whole transaction is gone, or must go.
+    Whole(String),
+}
+
+/// Why a batch was not committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommitFault {
+    /// Something that one of the units wrote cannot be written; rolled back. Units run alone will
+    /// tell which.
+    Poison(String),
+    /// The place itself fails (full, broken); rolled back.
+    Whole(String),
+    /// COMMIT itself failed: it may be on disk or not. Memory must be read again.
+    Unknown(String),
+}
+
+/// One unit, ready to be recorded.
+pub(crate) struct Recorded<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) hash: [u8; 32],
+    /// The accounts it changes: their numbers, and the entry that changed each before.
+    pub(crate) accounts: &'a [(AccountId, u64, u64)],
+    /// Where its key stands, when the entry has one.
+    pub(crate) key: Option<KeyAddress>,
+}
+
+/// What a batch changed beside its entries; each is written once, however often it changed.
+pub(crate) struct Dirty<'a> {
+    pub(crate) accounts: &'a HashMap<AccountId, Slot>,
+    pub(crate) rows: &'a HashMap<RowKey, DirtyRow>,
+}
+
+/// What is kept in memory, as read from the books.
+pub(crate) struct Recovered {
+    pub(crate) accounts: Vec<(AccountId, Slot)>,
+    pub(crate) head: Head,
+}
+
+impl Recovered {
+    /// Cheap checks that must hold of any books; `audit` makes the thorough ones.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut sums = HashMap::new();
+        for (id, slot) in &self.accounts {
+            if slot.last_seq > self.head.seq {
+                return Err(format!("`{id}` changed after the end of the log"));
+            }
+            let sum: &mut [i128; 2] = sums.entry(id.currency).or_default();
+            let Totals { debits_pending, debits_posted, credits_pending, credits_posted } =
+                slot.totals;
+            let [pending, posted] = sum;
+            *pending += i128::from(debits_pending.get()) - i128::from(credits_pending.get());
+            *posted += i128::from(debits_posted.get()) - i128::from(credits_posted.get());
+        }
+        // INVARIANT: debits_equal_credits
+        match sums.iter().find(|(_, sum)| **sum != [0, 0]) {
+            Some((currency, sum)) => Err(format!("debits less credits in {currency}: {sum:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The place the books are kept in.
+///
+/// Reads see what was committed; what a running batch changed is looked up in its layer first.
+pub(crate) trait Backend: Send + 'static {
+    fn key(&mut self, address: KeyAddress) -> Result<Option<KeyLine>, Fault>;
+    fn row(&mut self, key: &RowKey) -> Result<Option<Vec<u8>>, Fault>;
+    fn hold(&mut self, id: TransferId) -> Result<Option<Hold>, Fault>;
+
+    /// Whether a batch may start; says why not. A place for housekeeping between batches.
+    fn ready(&mut self) -> Result<(), String>;
+    fn begin(&mut self) -> Result<(), Fault>;
+    /// Writes one unit within its own savepoint: wholly, or not at all.
+    fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault>;
+    /// Writes what is dirty and commits durably.
+    fn commit(&mut self, dirty: &Dirty<'_>) -> Result<(), CommitFault>;
+    fn rollback(&mut self);
+    /// Reads everything that is kept in memory again, from what is really there.
+    fn recover(&mut self) -> Result<Recovered, String>;
+    /// The last act: leaves the books in good order.
+    fn close(&mut self);
+}

@@ -1,0 +1,502 @@
+//! Units in order, one durable commit, then the answers: the engine, written once for every
+//! backend.
+//!
+//! A unit is loaded, asked to decide, checked, applied to a layer of its own and recorded under
+//! its own savepoint; a batch of units shares one layer and one commit. What the design asks of a
+//! failure is decided here and nowhere else:
+//!
+//! - a refusal records the key's fingerprint; a bug, a panic or a ledger rejection records nothing;
+//! - a fault of one unit's rows ends that unit alone;
+//! - a fault of the place (disk full, interrupted) drops the batch's layer, all of it unanswered;
+//! - a batch that cannot be written for a reason of its content is run again in halves, until the
+//!   unit at fault is alone;
+//! - a COMMIT that fails leaves what is in memory in doubt: it is dropped and read again.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use earnest_core::entry::{Entry, EventLine, KeyLine, PutLine, digest};
+use earnest_core::id::TransferId;
+use earnest_core::ledger::{self, AccountId, Hold, Rejection, Totals};
+use earnest_core::problem::Refusal;
+use earnest_core::time::{SignedDuration, Timestamp};
+use earnest_core::unit::{
+    Effects, Key, KeyUse, Loaded, Put, RowKey, RowTouch, Stop, Touches, View, rank,
+};
+
+use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded};
+use crate::cache::Cache;
+use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
+use crate::{Clock, Head, SubmitError};
+
+/// How often a unit may name something new before it is taken for one that never ends.
+const MOST_ROUNDS: usize = 64;
+
+/// A unit whose type is forgotten.
+pub(crate) trait Task: Send {
+    fn name(&self) -> &'static str;
+    fn key(&self) -> Option<Key>;
+    fn touches(&self, view: &View, now: Timestamp) -> Touches;
+    /// Decides and keeps the answer; may be asked again.
+    fn decide(&mut self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop>;
+    /// Gives the kept answer, or why there is none. Only the first call counts.
+    fn settle(&mut self, end: Result<(), SubmitError>);
+}
+
+pub(crate) struct Settings {
+    pub(crate) clock: Clock,
+    pub(crate) cached: usize,
+    pub(crate) check_lock_order: bool,
+}
+
+pub(crate) struct Engine<B> {
+    backend: B,
+    settings: Settings,
+    accounts: HashMap<AccountId, Slot>,
+    head: Head,
+    rows: Cache<RowKey, Loaded>,
+    holds: Cache<TransferId, Hold>,
+    /// Why memory must be read again before the next batch.
+    doubt: Option<String>,
+}
+
+/// Why a unit recorded nothing, or only its fingerprint.
+enum End {
+    Refused(Box<Refusal>),
+    Rejected(Rejection),
+    Bug(String),
+    Fault(Fault),
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl<B: Backend> Engine<B> {
+    /// Reads the books and checks that they can be trusted.
+    pub(crate) fn new(backend: B, settings: Settings) -> Result<Self, String> {
+        let (rows, holds) = (Cache::new(settings.cached), Cache::new(settings.cached));
+        let (accounts, head) = (HashMap::new(), Head::GENESIS);
+        let mut engine = Self { backend, settings, accounts, head, rows, holds, doubt: None };
+        engine.recover()?;
+        Ok(engine)
+    }
+
+    pub(crate) const fn head(&self) -> Head {
+        self.head
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.backend.close();
+    }
+
+    /// Drops what is in memory; it is read again before the next batch.
+    pub(crate) fn distrust(&mut self, why: &str) {
+        tracing::error!(why, "the books in memory are dropped and will be read again");
+        self.doubt = Some(why.to_owned());
+    }
+
+    fn recover(&mut self) -> Result<(), String> {
+        let found = self.backend.recover()?;
+        found.check()?;
+        self.rows.clear();
+        self.holds.clear();
+        self.accounts = found.accounts.into_iter().collect();
+        self.head = found.head;
+        self.doubt = None;
+        Ok(())
+    }
+
+    /// Runs units in order and answers them all.
+    pub(crate) fn run(&mut self, tasks: &mut [Box<dyn Task>]) {
+        if tasks.is_empty() {
+            return;
+        }
+        if let Err(why) = self.ready() {
+            return give_up(tasks, &why);
+        }
+        let now = (self.settings.clock)();
+        if let Err(Fault::Unit(why) | Fault::Whole(why)) = self.backend.begin() {
+            return give_up(tasks, &why);
+        }
+        let numbered = u64::try_from(self.accounts.len()).unwrap_or(u64::MAX);
+        let mut batch = Batch::new(self.head, numbered);
+        let mut ends = Vec::with_capacity(tasks.len());
+        for task in tasks.iter_mut() {
+            match self.run_unit(&mut batch, task.as_mut(), now) {
+                Ok(end) => ends.push(end),
+                Err(why) => {
+                    self.backend.rollback();
+                    return give_up(tasks, &why);
+                }
+            }
+        }
+        #[cfg(feature = "planted")]
+        if crate::planted::on(crate::planted::Bug::AnswerBeforeCommit) {
+            settle(tasks, ends.clone());
+        }
+        if batch.head == self.head {
+            // Nothing was recorded: answers that only show, refusals that are known.
+            self.backend.rollback();
+            return settle(tasks, ends);
+        }
+        match self.backend.commit(&Dirty { accounts: &batch.accounts, rows: &batch.rows }) {
+            Ok(()) => {
+                self.merge(batch);
+                settle(tasks, ends);
+            }
+            Err(CommitFault::Poison(why)) => self.isolate(tasks, &why),
+            Err(CommitFault::Whole(why)) => give_up(tasks, &why),
+            Err(CommitFault::Unknown(why)) => {
+                self.distrust(&why);
+                give_up(tasks, &why);
+            }
+        }
+    }
+
+    fn ready(&mut self) -> Result<(), String> {
+        if self.doubt.is_some() {
+            self.recover()?;
+        }
+        self.backend.ready()
+    }
+
+    /// Runs a batch that cannot be written again in halves, so that one unit does not cost the
+    /// others their answers.
+    fn isolate(&mut self, tasks: &mut [Box<dyn Task>], why: &str) {
+        if let [task] = tasks {
+            tracing::error!(unit = task.name(), why, "a unit cannot be written");
+            return task.settle(Err(SubmitError::Internal(why.to_owned())));
+        }
+        let (left, right) = tasks.split_at_mut(tasks.len().div_ceil(2));
+        self.run(left);
+        self.run(right);
+    }
+
+    fn merge(&mut self, batch: Batch) {
+        self.accounts.extend(batch.accounts);
+        for (key, row) in batch.rows {
+            self.rows.insert(key, row.row);
+        }
+        for (id, hold) in batch.holds {
+            self.holds.insert(id, hold);
+        }
+        self.head = batch.head;
+    }
+
+    /// Runs one unit within a batch. `Err` when the batch is lost.
+    fn run_unit(
+        &mut self,
+        batch: &mut Batch,
+        task: &mut dyn Task,
+        now: Timestamp,
+    ) -> Result<Result<(), SubmitError>, String> {
+        let name = task.name();
+        // A panic may leave the unit's own layer half-made, which is dropped; the batch's layer
+        // changes only after the last call into the unit.
+        let attempt = catch_unwind(AssertUnwindSafe(|| self.attempt(batch, task, now)));
+        let end = match attempt {
+            Ok(end) => end,
+            Err(panic) => Err(End::Bug(format!("panicked: {}", panic_text(panic.as_ref())))),
+        };
+        match end {
+            Ok(()) => Ok(Ok(())),
+            Err(End::Refused(refusal)) => Ok(Err(SubmitError::Refused(refusal))),
+            Err(End::Rejected(why)) => {
+                tracing::error!(unit = name, %why, "the ledger refused an entry");
+                Ok(Err(SubmitError::LedgerRejected(why.to_string())))
+            }
+            Err(End::Bug(why) | End::Fault(Fault::Unit(why))) => {
+                tracing::error!(unit = name, why, "a unit failed");
+                Ok(Err(SubmitError::Internal(why)))
+            }
+            Err(End::Fault(Fault::Whole(why))) => Err(why),
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        batch: &mut Batch,
+        task: &mut dyn Task,
+        now: Timestamp,
+    ) -> Result<(), End> {
+        let key = task.key();
+        let used = self.key_use(batch, key.as_ref())?;
+        let fresh = used == KeyUse::Fresh;
+        let view = self.load(batch, task, used, now)?;
+        match task.decide(&view, now) {
+            Ok(effects) => self.record(batch, task.name(), key, &view, effects, now),
+            Err(Stop::Bug(why)) => Err(End::Bug(why)),
+            Err(Stop::Refused(refusal)) => {
+                if let (Some(key), true) = (key, fresh) {
+                    let nothing = Effects::answer(());
+                    #[cfg(feature = "planted")]
+                    let nothing = crate::planted::refusal_as_result(nothing);
+                    self.record(batch, task.name(), Some(key), &view, nothing, now)?;
+                }
+                Err(End::Refused(refusal))
+            }
+        }
+    }
+
+    // INVARIANT: one_id_one_fingerprint
+    fn key_use(&mut self, batch: &Batch, key: Option<&Key>) -> Result<KeyUse, End> {
+        let Some(key) = key else { return Ok(KeyUse::None) };
+        let address = KeyAddress::of(key);
+        let stored = match batch.keys.get(&address) {
+            Some(line) => Some(line.clone()),
+            None => self.backend.key(address)?,
+        };
+        Ok(match stored {
+            None => KeyUse::Fresh,
+            Some(line) if line.fingerprint == key.fingerprint => KeyUse::Same { bound: line.bound },
+            Some(line) => KeyUse::Other { bound: line.bound },
+        })
+    }
+
+    /// Loads what the unit touches, until it names nothing new.
+    fn load(
+        &mut self,
+        batch: &Batch,
+        task: &dyn Task,
+        used: KeyUse,
+        now: Timestamp,
+    ) -> Result<View, End> {
+        let mut view = View::new(used);
+        let mut latest = 0;
+        for _ in 0..MOST_ROUNDS {
+            let mut touches = task.touches(&view, now);
+            touches.rows.retain(|touch| !view.has_row(&touch.key));
+            touches.holds.retain(|id| !view.has_hold(*id));
+            touches.accounts.retain(|id| !view.has_account(*id));
+            let Some(lowest) = lowest_rank(&touches) else { return Ok(view) };
+            if self.settings.check_lock_order {
+                // INVARIANT: rows_are_named_in_lock_order
+                if lowest < latest {
+                    let what = describe(&touches, lowest);
+                    let why = format!("{what} (rank {lowest}) named after rank {latest}");
+                    return Err(End::Bug(why));
+                }
+                latest = lowest;
+                touches.rows.retain(|touch| touch.rank == lowest);
+                if lowest < rank::HOLD {
+                    touches.holds.clear();
+                }
+                if lowest < rank::ACCOUNT {
+                    touches.accounts.clear();
+                }
+            }
+            for touch in touches.rows {
+                let row = self.load_row(batch, &touch)?;
+                view.load_row(touch.key, row);
+            }
+            for id in touches.holds {
+                let hold = self.load_hold(batch, id)?;
+                view.load_hold(id, hold);
+            }
+            for id in touches.accounts {
+                view.load_account(id, self.slot(batch, &id).map(|s| s.totals).unwrap_or_default());
+            }
+        }
+        Err(End::Bug(format!("still names something new after {MOST_ROUNDS} rounds")))
+    }
+
+    fn load_row(&mut self, batch: &Batch, touch: &RowTouch) -> Result<Option<Loaded>, End> {
+        if let Some(dirty) = batch.rows.get(&touch.key) {
+            return Ok(Some(dirty.row.clone()));
+        }
+        if let Some(row) = self.rows.get(&touch.key) {
+            return Ok(Some(row.clone()));
+        }
+        let Some(bytes) = self.backend.row(&touch.key)? else { return Ok(None) };
+        let row = (touch.decode)(&bytes)
+            .map_err(|why| End::Bug(format!("row {} cannot be read: {why}", touch.key)))?;
+        self.rows.insert(touch.key.clone(), row.clone());
+        Ok(Some(row))
+    }
+
+    fn load_hold(&mut self, batch: &Batch, id: TransferId) -> Result<Option<Hold>, End> {
+        if let Some(hold) = batch.holds.get(&id) {
+            return Ok(Some(hold.clone()));
+        }
+        if let Some(hold) = self.holds.get(&id) {
+            return Ok(Some(hold.clone()));
+        }
+        let hold = self.backend.hold(id)?;
+        if let Some(hold) = &hold {
+            self.holds.insert(id, hold.clone());
+        }
+        Ok(hold)
+    }
+
+    fn slot<'a>(&'a self, batch: &'a Batch, id: &AccountId) -> Option<&'a Slot> {
+        batch.accounts.get(id).or_else(|| self.accounts.get(id))
+    }
+
+    /// Checks what a unit wants, applies it to a layer of its own, and records it.
+    fn record(
+        &mut self,
+        batch: &mut Batch,
+        name: &'static str,
+        key: Option<Key>,
+        view: &View,
+        effects: Effects<()>,
+        now: Timestamp,
+    ) -> Result<(), End> {
+        let key = key_line(view.key(), key, &effects)?;
+        let Effects { ops, puts, events, .. } = effects;
+        if key.is_none() && ops.is_empty() && puts.is_empty() && events.is_empty() {
+            return Ok(());
+        }
+        if let Some(put) = puts.iter().find(|put| !view.has_row(&put.key)) {
+            return Err(End::Bug(format!("undeclared write of row {}", put.key)));
+        }
+        let mut books = UnitBooks::new(view);
+        for op in &ops {
+            let applied = ledger::apply(&mut books, op);
+            if let Some(what) = books.undeclared() {
+                return Err(End::Bug(format!("undeclared use of {what}")));
+            }
+            applied.map_err(End::Rejected)?;
+        }
+        let lines = puts.iter().map(put_line).collect();
+        let entry = Entry {
+            seq: batch.head.seq.saturating_add(1),
+            at: stamp(batch.head, now),
+            name: Cow::Borrowed(name),
+            key,
+            ops,
+            puts: lines,
+            events: events.into_iter().map(EventLine::from).collect(),
+        };
+        let UnitBooks { accounts, holds, .. } = books;
+        self.place(batch, entry, &accounts)?;
+        // From here it must succeed.
+        batch.holds.extend(holds);
+        for put in puts {
+            put_row(batch, view, put);
+        }
+        Ok(())
+    }
+
+    /// Gives the entry its place in the log, and its accounts their totals.
+    fn place(
+        &mut self,
+        batch: &mut Batch,
+        entry: Entry,
+        accounts: &[(AccountId, Totals)],
+    ) -> Result<(), End> {
+        let mut numbered = batch.numbered;
+        let mut numbers = Vec::with_capacity(accounts.len());
+        for (id, _) in accounts {
+            let (no, last_seq) = match self.slot(batch, id) {
+                Some(slot) => (slot.no, slot.last_seq),
+                None => {
+                    numbered = numbered.saturating_add(1);
+                    (numbered, 0)
+                }
+            };
+            numbers.push((*id, no, last_seq));
+        }
+        let hash = entry.hash(&batch.head.hash);
+        let key = entry.key.as_ref().map(KeyAddress::of_line);
+        #[cfg(feature = "planted")]
+        let key = key.filter(|_| !crate::planted::on(crate::planted::Bug::SkipKeyInsert));
+        self.backend.record(&Recorded { entry: &entry, hash, accounts: &numbers, key })?;
+        // From here it must succeed.
+        batch.numbered = numbered;
+        batch.head = Head { seq: entry.seq, at: entry.at, hash };
+        for ((id, no, _), (_, totals)) in numbers.into_iter().zip(accounts) {
+            batch.accounts.insert(id, Slot { no, totals: *totals, last_seq: entry.seq });
+        }
+        if let (Some(address), Some(line)) = (key, entry.key) {
+            batch.keys.insert(address, line);
+        }
+        Ok(())
+    }
+}
+
+/// What the log says of the unit's key: nothing when the key is known and stays as it is.
+fn key_line(
+    used: &KeyUse,
+    key: Option<Key>,
+    effects: &Effects<()>,
+) -> Result<Option<KeyLine>, End> {
+    let Some(key) = key else { return Ok(None) };
+    let bind = effects.bind.clone();
+    match used {
+        KeyUse::None | KeyUse::Fresh => Ok(Some(KeyLine::new(key, bind))),
+        KeyUse::Same { bound } if bind.is_none() || bind == *bound => Ok(None),
+        KeyUse::Same { .. } => Ok(Some(KeyLine::new(key, bind))),
+        // INVARIANT: other_arguments_change_nothing
+        KeyUse::Other { .. } => {
+            let changes = !effects.ops.is_empty() || !effects.puts.is_empty() || bind.is_some();
+            if changes {
+                return Err(End::Bug("changes under a key used for other arguments".to_owned()));
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// `max(now, last + 1 µs)`: the log's own time, strictly rising.
+fn stamp(last: Head, now: Timestamp) -> Timestamp {
+    let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
+    let next = last.at.saturating_add(SignedDuration::from_micros(1)).unwrap_or(last.at);
+    if last.seq == 0 { now } else { now.max(next) }
+}
+
+fn put_line(put: &Put) -> PutLine {
+    let kind = Cow::Borrowed(put.key.kind);
+    PutLine { kind, id: put.key.id.clone(), digest: digest(&put.bytes) }
+}
+
+fn put_row(batch: &mut Batch, view: &View, put: Put) {
+    let Put { key, row, bytes, mut lists, lists_of } = put;
+    lists.sort();
+    lists.dedup();
+    let before = match batch.rows.get(&key) {
+        Some(dirty) => dirty.before.clone(),
+        None => {
+            let mut before = view.loaded(&key).map(lists_of).unwrap_or_default();
+            before.sort();
+            before.dedup();
+            before
+        }
+    };
+    batch.rows.insert(key, DirtyRow { row, bytes, lists, before });
+}
+
+fn lowest_rank(touches: &Touches) -> Option<u8> {
+    let rows = touches.rows.iter().map(|touch| touch.rank);
+    let holds = touches.holds.iter().map(|_| rank::HOLD);
+    let accounts = touches.accounts.iter().map(|_| rank::ACCOUNT);
+    rows.chain(holds).chain(accounts).min()
+}
+
+fn describe(touches: &Touches, lowest: u8) -> String {
+    let row = touches.rows.iter().find(|touch| touch.rank == lowest);
+    row.map_or_else(|| "a hold or account".to_owned(), |touch| format!("row {}", touch.key))
+}
+
+fn settle(tasks: &mut [Box<dyn Task>], ends: Vec<Result<(), SubmitError>>) {
+    for (task, end) in tasks.iter_mut().zip(ends) {
+        task.settle(end);
+    }
+}
+
+fn give_up(tasks: &mut [Box<dyn Task>], why: &str) {
+    tracing::error!(why, units = tasks.len(), "a batch was lost");
+    for task in tasks {
+        task.settle(Err(SubmitError::Unavailable(why.to_owned())));
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
+}

@@ -1,0 +1,202 @@
+//! Opening a database: whose it is, which version, which mode, and that nobody else writes it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use super::APPLICATION_ID;
+use crate::{OpenError, Options};
+
+/// Numbered from 1; `user_version` says how many were applied. A migration is never changed once
+/// released, only followed by another.
+const MIGRATIONS: &[&str] = &[include_str!("0001_books.sql")];
+
+/// SQLite's own default, which its write-ahead log counts in.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// What of [`Options`] concerns the file.
+#[derive(Clone, Debug)]
+pub(crate) struct SqliteOptions {
+    mode: String,
+    epoch: String,
+    max_bytes: Option<u64>,
+    pub(crate) wal_soft_pages: u64,
+    pub(crate) wal_hard_pages: u64,
+}
+
+impl SqliteOptions {
+    pub(crate) fn of(options: &Options) -> Self {
+        let pages = |bytes: u64| (bytes / PAGE_BYTES).max(1);
+        Self {
+            mode: options.mode.clone(),
+            epoch: options.epoch.clone(),
+            max_bytes: options.max_bytes,
+            wal_soft_pages: pages(options.wal_soft_bytes),
+            wal_hard_pages: pages(options.wal_hard_bytes.max(options.wal_soft_bytes)),
+        }
+    }
+}
+
+/// Takes the writer's place; it is held as long as the file is open.
+pub(crate) fn take_lock(path: &Path) -> Result<File, OpenError> {
+    let failed =
+        |why: std::io::Error| OpenError::Failed { path: path.to_owned(), why: why.to_string() };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        make_private_folder(folder).map_err(failed)?;
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let lock = make_private_file(Path::new(&beside)).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
+        Err(TryLockError::Error(why)) => Err(failed(why)),
+    }
+}
+
+/// Opens the writer's connection, making the database where there is none. Gives the epoch too.
+pub(crate) fn open_writer(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(Connection, String), OpenError> {
+    let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
+    // Made here, so that SQLite does not make it readable to everybody; its companions follow it.
+    make_private_file(path).map_err(|why| failed(why.to_string()))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(|w| failed(w.to_string()))?;
+    check_ours(&conn, path)?;
+    prepare(&conn, options).map_err(|why| failed(why.to_string()))?;
+    migrate(&mut conn, path, options)?;
+    let epoch = check_mode(&conn, path, options)?;
+    Ok((conn, epoch))
+}
+
+/// Opens a connection that can only read.
+pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(conn)
+}
+
+/// Opens somebody's database to read it, if it is one of ours.
+pub(crate) fn open_existing(path: &Path) -> Result<Connection, OpenError> {
+    let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
+    let conn = open_reader(path).map_err(|why| failed(why.to_string()))?;
+    if check_ours(&conn, path)? { Ok(conn) } else { Err(OpenError::NotOurs(path.to_owned())) }
+}
+
+/// `Ok(false)` for an empty file, which may become ours.
+fn check_ours(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
+    let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let found = number("application_id").and_then(|id| Ok((id, number("user_version")?)));
+    let (id, version) = match found {
+        Ok(found) => found,
+        Err(why) if why.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            return Err(OpenError::NotOurs(path.to_owned()));
+        }
+        Err(why) => {
+            return Err(OpenError::Failed { path: path.to_owned(), why: why.to_string() });
+        }
+    };
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let empty = conn.query_row(tables, [], |row| row.get::<_, i64>(0)).is_ok_and(|n| n == 0);
+    if id != APPLICATION_ID && !(id == 0 && empty) {
+        return Err(OpenError::NotOurs(path.to_owned()));
+    }
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    if version > known {
+        return Err(OpenError::TooNew { path: path.to_owned(), found: version, known });
+    }
+    Ok(id == APPLICATION_ID)
+}
+
+fn prepare(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "fullfsync", true)?;
+    conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+    // The writer folds the log itself, between batches; see `Sqlite::ready`.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    let most = i64::try_from(options.wal_soft_pages.saturating_mul(PAGE_BYTES));
+    conn.pragma_update_and_check(None, "journal_size_limit", most.unwrap_or(-1), |_| Ok(()))?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "trusted_schema", false)?;
+    // In KiB when negative: the pages that random keys fall into should stay in memory.
+    conn.pragma_update(None, "cache_size", -64 * 1024)?;
+    if let Some(bytes) = options.max_bytes {
+        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
+        conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
+    let failed =
+        |why: rusqlite::Error| OpenError::Failed { path: path.to_owned(), why: why.to_string() };
+    let version: i64 =
+        conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+    let applied = usize::try_from(version).unwrap_or(0);
+    for (place, sql) in MIGRATIONS.iter().enumerate().skip(applied) {
+        let step = conn.transaction().map_err(failed)?;
+        step.execute_batch(sql).map_err(failed)?;
+        if place == 0 {
+            let meta = "INSERT INTO meta (name, value) VALUES (?1, ?2)";
+            step.execute(meta, ["mode", &options.mode]).map_err(failed)?;
+            step.execute(meta, ["epoch", &options.epoch]).map_err(failed)?;
+            step.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+        }
+        let version = i64::try_from(place.saturating_add(1)).unwrap_or(i64::MAX);
+        step.pragma_update(None, "user_version", version).map_err(failed)?;
+        step.commit().map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn check_mode(
+    conn: &Connection,
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<String, OpenError> {
+    let meta = |name: &str| {
+        let sql = "SELECT value FROM meta WHERE name = ?1";
+        let value = conn.query_row(sql, [name], |row| row.get::<_, String>(0)).optional();
+        let missing = || OpenError::Damaged(format!("`{name}` is missing"));
+        value.map_err(|why| OpenError::Damaged(why.to_string()))?.ok_or_else(missing)
+    };
+    let found = meta("mode")?;
+    if found != options.mode {
+        let (path, asked) = (path.to_owned(), options.mode.clone());
+        return Err(OpenError::OtherMode { path, found, asked });
+    }
+    meta("epoch")
+}
+
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Opens a file, making it readable and writable to its owner only; what is in it stays.
+pub(crate) fn make_private_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// Syncs a folder, so that names made in it survive a power cut.
+pub(crate) fn sync_folder_of(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.map_or_else(|| PathBuf::from("."), Path::to_owned))?.sync_all()
+}

@@ -1,0 +1,377 @@
+//! The writer's connection: a savepoint a unit, a commit a batch, and what to make of errors.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use earnest_core::entry::KeyLine;
+use earnest_core::id::TransferId;
+use earnest_core::ledger::{AccountId, Hold, HoldState, Op};
+use earnest_core::unit::{ListEntry, RowKey};
+use rusqlite::{Error, Params};
+
+use super::is_of_the_place;
+use super::open::{SqliteOptions, open_writer, take_lock};
+use super::pool::Pool;
+use super::read::{Connected, sql_number, state_number};
+use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded, Recovered};
+use crate::codec::{Numbers, Packed, encode};
+use crate::layer::{DirtyRow, Slot};
+use crate::read::{Reader, Shelf, Snapshot, Source};
+use crate::{OpenError, ReadError};
+
+/// How long a fold of the write-ahead log may wait for readers, once it has grown past its bound.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The backend.
+pub(crate) struct Sqlite {
+    path: PathBuf,
+    options: SqliteOptions,
+    epoch: String,
+    /// `None` after a COMMIT failed, until the books are read again.
+    writer: Option<Connected>,
+    wal: Wal,
+    /// Held as long as this lives.
+    _lock: File,
+}
+
+/// How long the write-ahead log is, in pages.
+struct Wal {
+    /// As the last commit left it.
+    pages: Arc<AtomicU64>,
+    /// Fold it from here on.
+    fold_at: u64,
+}
+
+impl Sqlite {
+    pub(crate) fn open(path: PathBuf, options: SqliteOptions) -> Result<Self, OpenError> {
+        let lock = take_lock(&path)?;
+        let wal = Wal { pages: Arc::default(), fold_at: options.wal_soft_pages };
+        let (writer, epoch) = connect(&path, &options, &wal)?;
+        Ok(Self { path, options, epoch, writer: Some(writer), wal, _lock: lock })
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader(Arc::new(Shelf::Sqlite(Pool::new(self.path.clone()))))
+    }
+
+    pub(crate) fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
+    fn writer(&self) -> Result<&Connected, Fault> {
+        self.writer.as_ref().ok_or_else(|| Fault::Whole("the connection was lost".to_owned()))
+    }
+
+    /// What an error of the writer's connection means for the batch.
+    fn fault(&self, error: &Error) -> Fault {
+        let why = error.to_string();
+        // Disk full, an interrupt and the like may end the whole transaction, not the statement.
+        let ended = self.writer.as_ref().is_none_or(|writer| writer.conn.is_autocommit());
+        #[cfg(feature = "planted")]
+        if crate::planted::on(crate::planted::Bug::IgnoreRollback) {
+            return Fault::Unit(why);
+        }
+        if ended || is_of_the_place(error) { Fault::Whole(why) } else { Fault::Unit(why) }
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Connected) -> Result<T, ReadError>) -> Result<T, Fault> {
+        let writer = self.writer()?;
+        read(writer).map_err(|why| match why {
+            ReadError::Damaged(why) => Fault::Unit(why),
+            // Nothing but the place can make a read by key fail.
+            ReadError::Unavailable(why) => Fault::Whole(why),
+        })
+    }
+
+    /// Folds the write-ahead log into the database. It starts anew only when no reader is inside.
+    fn fold(&mut self, how: &str, patience: Duration) -> Result<(), String> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        let conn = &writer.conn;
+        conn.busy_timeout(patience).map_err(|why| why.to_string())?;
+        let folded = conn.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| {
+            Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        });
+        let (busy, pages, done) = folded.map_err(|why| why.to_string())?;
+        let pages = u64::try_from(pages).unwrap_or(0);
+        let whole = !busy && u64::try_from(done).unwrap_or(0) >= pages;
+        let left = if whole { 0 } else { pages };
+        self.wal.pages.store(left, Ordering::Relaxed);
+        // Where a reader keeps it from being whole, do not try again at every batch.
+        self.wal.fold_at = left.saturating_add(self.options.wal_soft_pages);
+        Ok(())
+    }
+}
+
+fn connect(
+    path: &std::path::Path,
+    options: &SqliteOptions,
+    wal: &Wal,
+) -> Result<(Connected, String), OpenError> {
+    let (mut conn, epoch) = open_writer(path, options)?;
+    let pages = wal.pages.clone();
+    let hook = move |_: &mut rusqlite::hooks::Wal, now: std::ffi::c_int| {
+        pages.store(u64::try_from(now).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    };
+    conn.wal_hook(Some(hook))
+        .map_err(|why| OpenError::Failed { path: path.to_owned(), why: why.to_string() })?;
+    Ok((Connected::new(conn), epoch))
+}
+
+impl Connected {
+    fn write(&self, sql: &str, params: impl Params) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute(params)?;
+        Ok(())
+    }
+
+    fn record(&self, unit: &Recorded<'_>) -> rusqlite::Result<()> {
+        let body = encode(unit.entry, unit.accounts, &mut Numbering(self))?;
+        let entry = unit.entry;
+        let seq = sql_number(entry.seq);
+        let sql = "INSERT INTO log (seq, at, hash, body) VALUES (?1, ?2, ?3, ?4)";
+        self.write(sql, (seq, entry.at.as_microsecond(), unit.hash, body))?;
+        if let Some(KeyAddress(address)) = unit.key {
+            let sql = "INSERT INTO keys (address, seq) VALUES (?1, ?2) \
+                       ON CONFLICT (address) DO UPDATE SET seq = excluded.seq";
+            self.write(sql, (address, seq))?;
+        }
+        for op in &entry.ops {
+            self.record_chain(op, seq)?;
+        }
+        Ok(())
+    }
+
+    fn record_chain(&self, op: &Op, seq: i64) -> rusqlite::Result<()> {
+        let id = op.id().value().to_be_bytes();
+        let open = "INSERT INTO holds (id, state, opened) VALUES (?1, ?2, ?3)";
+        let resolve = "UPDATE holds SET state = ?2, resolved = ?3 WHERE id = ?1";
+        let (sql, state) = match op {
+            Op::Move { .. } => (open, HoldState::Posted),
+            Op::Hold { .. } => (open, HoldState::Pending),
+            Op::Post { .. } => (resolve, HoldState::Posted),
+            Op::Void { .. } => (resolve, HoldState::Voided),
+        };
+        self.write(sql, (id, state_number(state), seq))
+    }
+
+    fn write_dirty(&self, dirty: &Dirty<'_>) -> rusqlite::Result<()> {
+        // In the order of the tables, which touches each page once.
+        let mut accounts: Vec<(&AccountId, &Slot)> = dirty.accounts.iter().collect();
+        accounts.sort_unstable_by_key(|(_, slot)| slot.no);
+        for (id, slot) in accounts {
+            self.write_account(id, slot)?;
+        }
+        let mut rows: Vec<(&RowKey, &DirtyRow)> = dirty.rows.iter().collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        for (key, row) in rows {
+            self.write_row(key, row)?;
+        }
+        Ok(())
+    }
+
+    fn write_account(&self, id: &AccountId, slot: &Slot) -> rusqlite::Result<()> {
+        let update = "UPDATE accounts SET debits_pending = ?2, debits_posted = ?3, \
+                      credits_pending = ?4, credits_posted = ?5, last_seq = ?6 WHERE no = ?1";
+        let insert = "INSERT INTO accounts (no, name, debits_pending, debits_posted, \
+                      credits_pending, credits_posted, last_seq) \
+                      VALUES (?1, ?7, ?2, ?3, ?4, ?5, ?6)";
+        let no = sql_number(slot.no);
+        let totals = &slot.totals;
+        let four = [
+            totals.debits_pending.get(),
+            totals.debits_posted.get(),
+            totals.credits_pending.get(),
+            totals.credits_posted.get(),
+        ];
+        let [dp, dr, cp, cr] = four;
+        let last = sql_number(slot.last_seq);
+        let known = self.conn.prepare_cached(update)?.execute((no, dp, dr, cp, cr, last))? > 0;
+        if !known {
+            self.write(insert, (no, dp, dr, cp, cr, last, id.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn write_row(&self, key: &RowKey, row: &DirtyRow) -> rusqlite::Result<()> {
+        let kind = sql_number(Numbering(self).word(key.kind)?);
+        let id = Packed::new(&key.id);
+        let sql = "INSERT INTO rows (kind, id, body) VALUES (?1, ?2, ?3) \
+                   ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
+        self.write(sql, (kind, &id, &row.bytes))?;
+        let (gone, new) = row.moves();
+        let place = |entry: &ListEntry| -> rusqlite::Result<_> {
+            let list = sql_number(Numbering(self).word(entry.list)?);
+            Ok((list, kind, Packed::new(&entry.scope), entry.at.clone(), id.clone()))
+        };
+        for entry in gone {
+            let sql = "DELETE FROM lists \
+                       WHERE list = ?1 AND kind = ?2 AND scope = ?3 AND at = ?4 AND id = ?5";
+            self.write(sql, place(entry)?)?;
+        }
+        for entry in new {
+            let sql = "INSERT INTO lists (list, kind, scope, at, id) VALUES (?1, ?2, ?3, ?4, ?5)";
+            self.write(sql, place(entry)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives words their numbers, new ones within the running transaction.
+struct Numbering<'a>(&'a Connected);
+
+impl Numbers for Numbering<'_> {
+    type Error = Error;
+
+    fn word(&mut self, text: &str) -> rusqlite::Result<u64> {
+        if let Some(no) = self.0.names.borrow().numbers.get(text) {
+            return Ok(*no);
+        }
+        let conn = &self.0.conn;
+        let insert = "INSERT INTO words (text) VALUES (?1) ON CONFLICT (text) DO NOTHING";
+        conn.prepare_cached(insert)?.execute([text])?;
+        let find = "SELECT no FROM words WHERE text = ?1";
+        let no: i64 = conn.prepare_cached(find)?.query_row([text], |row| row.get(0))?;
+        let no = u64::try_from(no).map_err(|_| Error::IntegralValueOutOfRange(0, no))?;
+        self.0.names.borrow_mut().numbers.insert(text.to_owned(), no);
+        Ok(no)
+    }
+}
+
+impl Backend for Sqlite {
+    fn key(&mut self, address: KeyAddress) -> Result<Option<KeyLine>, Fault> {
+        self.read(|writer| {
+            let Some(seq) = Source::key(writer, address)? else { return Ok(None) };
+            Ok(writer.entry(seq)?.and_then(|found| found.entry.key))
+        })
+    }
+
+    fn row(&mut self, key: &RowKey) -> Result<Option<Vec<u8>>, Fault> {
+        self.read(|writer| Source::row(writer, key.kind, &key.id))
+    }
+
+    fn hold(&mut self, id: TransferId) -> Result<Option<Hold>, Fault> {
+        self.read(|writer| Ok(Snapshot(writer).hold(id)?.map(|row| row.hold)))
+    }
+
+    fn ready(&mut self) -> Result<(), String> {
+        let pages = self.wal.pages.load(Ordering::Relaxed);
+        let hard = self.options.wal_hard_pages;
+        if pages < self.wal.fold_at && pages <= hard {
+            return Ok(());
+        }
+        if let Err(why) = self.fold("PASSIVE", Duration::ZERO) {
+            tracing::warn!(why, "the write-ahead log was not folded");
+        }
+        if self.wal.pages.load(Ordering::Relaxed) <= hard {
+            return Ok(());
+        }
+        // Longer than it may be: wait for whoever reads, and take nothing more until they end.
+        self.fold("RESTART", PATIENCE)?;
+        if self.wal.pages.load(Ordering::Relaxed) > hard {
+            return Err("a reader keeps the write-ahead log from being folded".to_owned());
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.writer()?.write("BEGIN IMMEDIATE", []).map_err(|why| self.fault(&why))
+    }
+
+    fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {
+        let writer = self.writer()?;
+        let recorded = writer
+            .write("SAVEPOINT unit", [])
+            .and_then(|()| writer.record(unit))
+            .and_then(|()| writer.write("RELEASE unit", []));
+        let Err(why) = recorded else { return Ok(()) };
+        let fault = self.fault(&why);
+        writer.forget_names();
+        if let Fault::Unit(_) = fault {
+            let undone = writer
+                .write("ROLLBACK TO unit", [])
+                .and_then(|()| writer.write("RELEASE unit", []));
+            #[cfg(feature = "planted")]
+            if crate::planted::on(crate::planted::Bug::IgnoreRollback) {
+                return Err(fault);
+            }
+            if let Err(why) = undone {
+                return Err(Fault::Whole(why.to_string()));
+            }
+        }
+        Err(fault)
+    }
+
+    fn commit(&mut self, dirty: &Dirty<'_>) -> Result<(), CommitFault> {
+        let lost = |fault: Fault| match fault {
+            Fault::Unit(why) => CommitFault::Poison(why),
+            Fault::Whole(why) => CommitFault::Whole(why),
+        };
+        let writer = self.writer().map_err(lost)?;
+        if let Err(why) = writer.write_dirty(dirty) {
+            let fault = self.fault(&why);
+            self.rollback();
+            return Err(lost(fault));
+        }
+        let committed = writer.write("COMMIT", []);
+        #[cfg(feature = "planted")]
+        if crate::planted::on(crate::planted::Bug::IgnoreRollback) {
+            return Ok(());
+        }
+        match committed {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                // It may have reached the disk or not; only the disk can tell.
+                self.writer = None;
+                Err(CommitFault::Unknown(why.to_string()))
+            }
+        }
+    }
+
+    fn rollback(&mut self) {
+        let Some(writer) = &self.writer else { return };
+        writer.forget_names();
+        if !writer.conn.is_autocommit()
+            && let Err(why) = writer.write("ROLLBACK", [])
+        {
+            tracing::error!(%why, "a rollback failed; the connection is given up");
+            self.writer = None;
+        }
+    }
+
+    fn recover(&mut self) -> Result<Recovered, String> {
+        // A connection that was inside something is worth nothing.
+        self.writer = self.writer.take().filter(Connected::is_idle);
+        if self.writer.is_none() {
+            let (writer, _) =
+                connect(&self.path, &self.options, &self.wal).map_err(|why| why.to_string())?;
+            self.writer = Some(writer);
+        }
+        let writer = self.writer().map_err(|_| "no connection".to_owned())?;
+        let mut accounts = Vec::new();
+        let mut last = 0;
+        let head = writer.at_one_moment(|books| {
+            let snapshot = Snapshot(books);
+            snapshot.each_account(|row| {
+                last = row.no;
+                let slot = Slot { no: row.no, totals: row.totals, last_seq: row.last_seq };
+                accounts.push((row.id, slot));
+            })?;
+            snapshot.head()
+        });
+        let head = head.map_err(|why| why.to_string())?;
+        if usize::try_from(last) != Ok(accounts.len()) {
+            return Err("the accounts' numbers have gaps".to_owned());
+        }
+        Ok(Recovered { accounts, head })
+    }
+
+    fn close(&mut self) {
+        if let Err(why) = self.fold("TRUNCATE", PATIENCE) {
+            tracing::warn!(why, "the write-ahead log was not folded at the end");
+        }
+        self.writer = None;
+    }
+}

@@ -1,0 +1,330 @@
+//! The handle everybody holds, the queue behind it and the thread that writes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use earnest_core::time::Timestamp;
+use earnest_core::unit::{Effects, Key, Stop, Touches, Unit, View};
+use tokio::sync::{oneshot, watch};
+
+use crate::backend::Backend;
+use crate::engine::{Engine, Settings, Task};
+use crate::memory::Memory;
+use crate::sqlite::{Sqlite, SqliteOptions};
+use crate::{OpenError, ReadError, Reader, SubmitError};
+
+/// Where `now` comes from; the program's clock, or a test's.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Where the books are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory: for simulations and tests. Gone with the store.
+    Memory,
+    /// In an SQLite file; made, with its folder, where it does not exist.
+    File(PathBuf),
+}
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// Where the books are kept.
+    pub place: Place,
+    /// `simulated`, `sandbox` or `live`: written into new books, compared with old ones.
+    pub mode: String,
+    /// The installation's epoch for new books; old ones keep theirs ([`Store::epoch`]).
+    pub epoch: String,
+    /// Where `now` comes from.
+    pub clock: Clock,
+    /// How many units may wait; more are [`SubmitError::Overloaded`].
+    pub queue: usize,
+    /// How many units share one commit at most.
+    pub batch: usize,
+    /// How many decoded rows and holds the writer remembers, each.
+    pub cached: usize,
+    /// Loads what a unit names one rank after another and refuses a row that is named after one of
+    /// a later rank: what a database with row locks needs, checked here so that a wrong unit is
+    /// found on any engine. Slower, so on by default in debug builds only.
+    pub check_lock_order: bool,
+    /// The largest the file may become, in bytes; `None` for as large as the disk allows.
+    pub max_bytes: Option<u64>,
+    /// The write-ahead log is folded into the database when it is longer than this, in bytes.
+    pub wal_soft_bytes: u64,
+    /// No unit is taken while the write-ahead log is longer than this, in bytes: somebody outside
+    /// keeps a read transaction open, and the disk must not fill for that.
+    pub wal_hard_bytes: u64,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: Option<crate::planted::Bug>,
+}
+
+impl Options {
+    /// Books in memory.
+    pub fn memory(mode: &str, clock: Clock) -> Self {
+        Self::new(Place::Memory, mode, clock)
+    }
+
+    /// Books in an SQLite file.
+    pub fn file(path: impl AsRef<Path>, mode: &str, clock: Clock) -> Self {
+        Self::new(Place::File(path.as_ref().to_owned()), mode, clock)
+    }
+
+    fn new(place: Place, mode: &str, clock: Clock) -> Self {
+        Self {
+            place,
+            mode: mode.to_owned(),
+            epoch: "e1".to_owned(),
+            clock,
+            queue: 8192,
+            batch: 1024,
+            cached: 20_000,
+            check_lock_order: cfg!(debug_assertions),
+            max_bytes: None,
+            wal_soft_bytes: 32 << 20,
+            wal_hard_bytes: 256 << 20,
+            #[cfg(feature = "planted")]
+            planted: None,
+        }
+    }
+}
+
+/// The books: cheap to clone, shared by everybody who writes or reads them.
+///
+/// When the last handle goes, what is queued is still carried out and the books are closed.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    queue: SyncSender<Message>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    reader: Reader,
+    head: watch::Receiver<u64>,
+    mode: String,
+    epoch: String,
+}
+
+enum Message {
+    Unit(Box<dyn Task>),
+    Stop,
+}
+
+impl Store {
+    /// Opens the books, recovering what a crash left, and starts their writer.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        match &options.place {
+            Place::Memory => {
+                let memory = Memory::new();
+                let reader = memory.reader();
+                let epoch = options.epoch.clone();
+                Self::start(memory, reader, epoch, &options)
+            }
+            Place::File(path) => {
+                let sqlite = Sqlite::open(path.clone(), SqliteOptions::of(&options))?;
+                let reader = sqlite.reader();
+                let epoch = sqlite.epoch().to_owned();
+                Self::start(sqlite, reader, epoch, &options)
+            }
+        }
+    }
+
+    fn start(
+        backend: impl Backend,
+        reader: Reader,
+        epoch: String,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let settings = Settings {
+            clock: options.clock.clone(),
+            cached: options.cached,
+            check_lock_order: options.check_lock_order,
+        };
+        let engine = Engine::new(backend, settings).map_err(OpenError::Damaged)?;
+        let (queue, messages) = sync_channel(options.queue.max(1));
+        let (publish, head) = watch::channel(engine.head().seq);
+        let batch = options.batch.max(1);
+        #[cfg(feature = "planted")]
+        let planted = options.planted;
+        let work = move || {
+            #[cfg(feature = "planted")]
+            crate::planted::plant(planted);
+            write(engine, &messages, batch, &publish);
+        };
+        let thread = std::thread::Builder::new().name("books".to_owned()).spawn(work);
+        let writer = thread.map_err(|why| OpenError::Damaged(format!("no thread: {why}")))?;
+        Ok(Self(Arc::new(Inner {
+            queue,
+            writer: Mutex::new(Some(writer)),
+            reader,
+            head,
+            mode: options.mode.clone(),
+            epoch,
+        })))
+    }
+
+    /// Queues a unit and waits for its answer, which is given after the commit that holds it.
+    ///
+    /// A future that is dropped takes nothing back: the unit may still be carried out.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub async fn submit<U: Unit>(&self, unit: U) -> Result<U::Answer, SubmitError> {
+        let answer = self.queue(unit)?;
+        answer.await.unwrap_or(Err(SubmitError::Stopped))
+    }
+
+    /// As [`Store::submit`], for threads outside an async runtime.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit_blocking<U: Unit>(&self, unit: U) -> Result<U::Answer, SubmitError> {
+        let answer = self.queue(unit)?;
+        answer.blocking_recv().unwrap_or(Err(SubmitError::Stopped))
+    }
+
+    fn queue<U: Unit>(
+        &self,
+        unit: U,
+    ) -> Result<oneshot::Receiver<Result<U::Answer, SubmitError>>, SubmitError> {
+        let (reply, answer) = oneshot::channel();
+        let task = Pending { unit, answer: None, reply: Some(reply) };
+        match self.0.queue.try_send(Message::Unit(Box::new(task))) {
+            Ok(()) => Ok(answer),
+            Err(TrySendError::Full(_)) => Err(SubmitError::Overloaded),
+            Err(TrySendError::Disconnected(_)) => Err(SubmitError::Stopped),
+        }
+    }
+
+    /// What was recorded; never waits for the writer.
+    pub fn reader(&self) -> &Reader {
+        &self.0.reader
+    }
+
+    /// The last place taken in the log, as it rises: for those who follow events.
+    pub fn watch_head(&self) -> watch::Receiver<u64> {
+        self.0.head.clone()
+    }
+
+    /// The mode of these books.
+    pub fn mode(&self) -> &str {
+        &self.0.mode
+    }
+
+    /// The installation's epoch, drawn when these books were made or restored.
+    pub fn epoch(&self) -> &str {
+        &self.0.epoch
+    }
+
+    /// Copies the books as they stand to a new file, while work goes on.
+    ///
+    /// # Errors
+    /// [`ReadError::Unavailable`] when the file exists or cannot be written, or the books are in
+    /// memory.
+    pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<(), ReadError> {
+        self.0.reader.backup_to(path.as_ref())
+    }
+
+    /// Carries out what is queued and closes the books; later units are [`SubmitError::Stopped`].
+    /// Waits for the writer, so not for async code without `spawn_blocking`.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(writer) = writer else { return };
+        // Behind all that is queued already. It only fails when the writer has ended.
+        let _ = self.queue.send(Message::Stop);
+        if writer.thread().id() != std::thread::current().id() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The writer: takes what is queued, without waiting for more, and carries it out in order.
+fn write<B: Backend>(
+    mut engine: Engine<B>,
+    messages: &Receiver<Message>,
+    most: usize,
+    publish: &watch::Sender<u64>,
+) {
+    let mut stop = false;
+    while !stop {
+        let Ok(first) = messages.recv() else { break };
+        let mut tasks = Vec::new();
+        let mut next = Some(first);
+        while let Some(message) = next.take() {
+            match message {
+                Message::Unit(task) => tasks.push(task),
+                Message::Stop => {
+                    stop = true;
+                    break;
+                }
+            }
+            if tasks.len() < most {
+                next = messages.try_recv().ok();
+            }
+        }
+        let whole = AssertUnwindSafe(|| engine.run(&mut tasks));
+        if catch_unwind(whole).is_err() {
+            // A panic of the engine itself, not of a unit: nothing in memory can be trusted.
+            engine.distrust("the engine panicked");
+            for task in &mut tasks {
+                task.settle(Err(SubmitError::Unavailable("the engine panicked".to_owned())));
+            }
+        }
+        publish.send_if_modified(|seq| std::mem::replace(seq, engine.head().seq) != *seq);
+    }
+    engine.close();
+}
+
+/// A unit in the queue, its type forgotten but for the answer it owes.
+struct Pending<U: Unit> {
+    unit: U,
+    answer: Option<U::Answer>,
+    reply: Option<oneshot::Sender<Result<U::Answer, SubmitError>>>,
+}
+
+impl<U: Unit> Task for Pending<U> {
+    fn name(&self) -> &'static str {
+        self.unit.name()
+    }
+
+    fn key(&self) -> Option<Key> {
+        self.unit.key()
+    }
+
+    fn touches(&self, view: &View, now: Timestamp) -> Touches {
+        self.unit.touches(view, now)
+    }
+
+    fn decide(&mut self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        self.answer = None;
+        let effects = self.unit.decide(view, now)?;
+        let mut answer = None;
+        let effects = effects.map(|given| answer = Some(given));
+        self.answer = answer;
+        Ok(effects)
+    }
+
+    fn settle(&mut self, end: Result<(), SubmitError>) {
+        let Some(reply) = self.reply.take() else { return };
+        let missing = || SubmitError::Internal("no answer".to_owned());
+        let answer = end.and_then(|()| self.answer.take().ok_or_else(missing));
+        // Whoever asked may have gone; what is recorded stays recorded.
+        let _ = reply.send(answer);
+    }
+}
