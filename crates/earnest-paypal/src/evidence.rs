@@ -38,7 +38,7 @@ pub enum Evidence {
         rows: Vec<TransactionRow>,
     },
     /// It is not there, and the report is complete.
-    Absent(Absence),
+    Absent(Box<Absence>),
     /// The report is not complete yet.
     NotYet {
         /// When to ask again.
@@ -277,7 +277,7 @@ impl<'a> Search<'a> {
         if last_refreshed < self.complete_at {
             return self.not_yet(Some(last_refreshed));
         }
-        Evidence::Absent(Absence {
+        Evidence::Absent(Box::new(Absence {
             invoice_id: self.invoice_id.to_owned(),
             window,
             answers_sha256: hex::encode(self.digest.finalize()),
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
             rows: self.rows,
             answers: self.answers,
             debug_ids: self.debug_ids,
-        })
+        }))
     }
 }
 
