@@ -16,23 +16,25 @@ use crate::request::Operation;
 use crate::resource::Resource;
 
 /// What the payer, or whoever helps them, can do about a decline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// In order of precedence when an answer lists several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decline {
-    /// The payer can mend it on PayPal's page.
-    PayerCanFix,
-    /// Final; tell the payer.
-    Final,
-    /// The hold or order is gone; a new approval is needed.
-    HoldGone,
     /// The vaulted method is gone; its owner must vault another.
     MethodGone,
+    /// The hold or order is gone; a new approval is needed.
+    HoldGone,
+    /// Final; tell the payer.
+    Final,
+    /// The payer can mend it on PayPal's page.
+    PayerCanFix,
     /// An issue that was not known when this was written: a decline, never a panic.
     Unlisted,
 }
 
 /// Why a call did not run now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
     /// 429.
@@ -199,141 +201,153 @@ impl Exchange {
     }
 }
 
-/// The class of an issue code.
+/// The class of an issue code, in order of precedence when an answer lists several: whatever may
+/// have moved money comes first, what is known comes before what is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    // In order of precedence when an answer lists several.
     AlreadyDone,
     Refused,
-    Wait(Progress),
-    Declined(Weight),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
-    Running,
-    NotYet,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Weight {
-    MethodGone,
-    HoldGone,
-    Final,
-    PayerCanFix,
-    Unlisted,
-}
-
-impl From<Weight> for Decline {
-    fn from(weight: Weight) -> Self {
-        match weight {
-            Weight::MethodGone => Self::MethodGone,
-            Weight::HoldGone => Self::HoldGone,
-            Weight::Final => Self::Final,
-            Weight::PayerCanFix => Self::PayerCanFix,
-            Weight::Unlisted => Self::Unlisted,
-        }
-    }
+    Wait(Wait),
+    Declined(Decline),
 }
 
 /// PayPal's issue codes that mean something to us, of a 422. Anything else is a decline.
+const ISSUES: &[(Class, &[&str])] = &[
+    // An earlier call did it, or may have: read.
+    (
+        Class::AlreadyDone,
+        &[
+            "ORDER_ALREADY_CAPTURED",
+            "ORDER_ALREADY_AUTHORIZED",
+            "ORDER_ALREADY_COMPLETED",
+            // Completed *or* voided: which of them, only the order says.
+            "ORDER_COMPLETED_OR_VOIDED",
+            "AUTHORIZATION_ALREADY_CAPTURED",
+            "PREVIOUSLY_VOIDED",
+            "PREVIOUSLY_CAPTURED",
+            "CAPTURE_FULLY_REFUNDED",
+            "DUPLICATE_INVOICE_ID",
+        ],
+    ),
+    (
+        Class::Wait(Wait::InProgress),
+        &["PREVIOUS_REQUEST_IN_PROGRESS", "ORDER_COMPLETION_IN_PROGRESS"],
+    ),
+    (
+        Class::Wait(Wait::NotYet),
+        &["PENDING_CAPTURE", "REFUND_FAILED_INSUFFICIENT_FUNDS", "REAUTHORIZATION_TOO_SOON"],
+    ),
+    // The merchant's account.
+    (
+        Class::Refused,
+        &[
+            "PAYEE_ACCOUNT_RESTRICTED",
+            "PAYEE_ACCOUNT_LOCKED_OR_CLOSED",
+            "PAYEE_ACCOUNT_INVALID",
+            "PAYEE_ACCOUNT_NOT_SUPPORTED",
+            "PAYEE_ACCOUNT_NOT_VERIFIED",
+            "PAYEE_NOT_CONSENTED",
+            "AUTH_CAPTURE_NOT_ENABLED",
+            "PERMISSION_DENIED",
+            "PERMISSION_NOT_GRANTED",
+            "CONSENT_NEEDED",
+            "NOT_AUTHORIZED",
+            "TRANSACTION_RECEIVING_LIMIT_EXCEEDED",
+            "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
+        ],
+    ),
+    // Our arithmetic and our use of the API.
+    (
+        Class::Refused,
+        &[
+            "AMOUNT_MISMATCH",
+            "ITEM_TOTAL_MISMATCH",
+            "ITEM_TOTAL_REQUIRED",
+            "TAX_TOTAL_MISMATCH",
+            "TAX_TOTAL_REQUIRED",
+            "DECIMAL_PRECISION",
+            "DECIMALS_NOT_SUPPORTED",
+            "INVALID_CURRENCY_CODE",
+            "CANNOT_BE_ZERO_OR_NEGATIVE",
+            "CANNOT_BE_NEGATIVE",
+            "MAX_VALUE_EXCEEDED",
+            "MULTI_CURRENCY_ORDER",
+            "UNSUPPORTED_INTENT",
+            "ACTION_DOES_NOT_MATCH_INTENT",
+            "MERCHANT_INITIATED_WITH_MULTIPLE_PURCHASE_UNITS",
+            "MERCHANT_INITIATED_WITH_SECURITY_CODE",
+            "MAX_CAPTURE_AMOUNT_EXCEEDED",
+            "MAX_CAPTURE_COUNT_EXCEEDED",
+            "AUTH_CAPTURE_CURRENCY_MISMATCH",
+            "CANNOT_BE_VOIDED",
+            "REAUTHORIZATION_NOT_SUPPORTED",
+        ],
+    ),
+    // Refunds: the payer has no part in them, so none of it is a decline.
+    (
+        Class::Refused,
+        &[
+            "REFUND_AMOUNT_EXCEEDED",
+            "REFUND_CAPTURE_CURRENCY_MISMATCH",
+            "CURRENCY_MISMATCH",
+            "REFUND_AMOUNT_TOO_LOW",
+            "REFUND_NOT_ALLOWED",
+            "REFUND_TIME_LIMIT_EXCEEDED",
+            "REFUND_NOT_PERMITTED_DUE_TO_CHARGEBACK",
+            "REFUND_IS_RESTRICTED",
+            "PARTIAL_REFUND_NOT_ALLOWED",
+            "MAX_NUMBER_OF_REFUNDS_EXCEEDED",
+            "TRANSACTION_DISPUTED",
+        ],
+    ),
+    (
+        Class::Declined(Decline::MethodGone),
+        &[
+            "TOKEN_ID_NOT_FOUND",
+            "AGREEMENT_ALREADY_CANCELLED",
+            "BILLING_AGREEMENT_NOT_FOUND",
+            "TOKEN_EXPIRED",
+            "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE",
+        ],
+    ),
+    (
+        Class::Declined(Decline::HoldGone),
+        &["AUTHORIZATION_VOIDED", "AUTHORIZATION_EXPIRED", "ORDER_EXPIRED", "INVALID_RESOURCE_ID"],
+    ),
+    (
+        Class::Declined(Decline::Final),
+        &[
+            "PAYER_CANNOT_PAY",
+            "PAYER_ACCOUNT_RESTRICTED",
+            "PAYER_ACCOUNT_LOCKED_OR_CLOSED",
+            "TRANSACTION_REFUSED",
+            "COMPLIANCE_VIOLATION",
+            "TRANSACTION_LIMIT_EXCEEDED",
+            "TRANSACTION_BLOCKED_BY_PAYEE",
+            "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED",
+            "AUTHORIZATION_DENIED",
+        ],
+    ),
+    (
+        Class::Declined(Decline::PayerCanFix),
+        &[
+            "INSTRUMENT_DECLINED",
+            "PAYER_ACTION_REQUIRED",
+            "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING",
+            "ORDER_NOT_APPROVED",
+        ],
+    ),
+];
+
 fn class_of(issue: &str, operation: Operation) -> Class {
-    match issue {
-        // An earlier call did it, or may have: read.
-        "ORDER_ALREADY_CAPTURED"
-        | "ORDER_ALREADY_AUTHORIZED"
-        | "ORDER_ALREADY_COMPLETED"
-        // Completed *or* voided: which of them, only the order says.
-        | "ORDER_COMPLETED_OR_VOIDED"
-        | "AUTHORIZATION_ALREADY_CAPTURED"
-        | "PREVIOUSLY_VOIDED"
-        | "PREVIOUSLY_CAPTURED"
-        | "CAPTURE_FULLY_REFUNDED"
-        | "DUPLICATE_INVOICE_ID" => Class::AlreadyDone,
-
-        "PREVIOUS_REQUEST_IN_PROGRESS" | "ORDER_COMPLETION_IN_PROGRESS" => {
-            Class::Wait(Progress::Running)
-        }
-        "PENDING_CAPTURE" | "REFUND_FAILED_INSUFFICIENT_FUNDS" | "REAUTHORIZATION_TOO_SOON" => {
-            Class::Wait(Progress::NotYet)
-        }
-
-        // The merchant's side, our arithmetic, our use of the API.
-        "PAYEE_ACCOUNT_RESTRICTED"
-        | "PAYEE_ACCOUNT_LOCKED_OR_CLOSED"
-        | "PAYEE_ACCOUNT_INVALID"
-        | "PAYEE_ACCOUNT_NOT_SUPPORTED"
-        | "PAYEE_ACCOUNT_NOT_VERIFIED"
-        | "PAYEE_NOT_CONSENTED"
-        | "PAYEE_NOT_ENABLED_FOR_CARD_PROCESSING"
-        | "AUTH_CAPTURE_NOT_ENABLED"
-        | "PERMISSION_DENIED"
-        | "PERMISSION_NOT_GRANTED"
-        | "CONSENT_NEEDED"
-        | "NOT_AUTHORIZED"
-        | "TRANSACTION_RECEIVING_LIMIT_EXCEEDED"
-        | "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE"
-        | "MERCHANT_INITIATED_WITH_MULTIPLE_PURCHASE_UNITS"
-        | "MERCHANT_INITIATED_WITH_SECURITY_CODE"
-        | "UNSUPPORTED_INTENT"
-        | "ACTION_DOES_NOT_MATCH_INTENT"
-        | "AMOUNT_MISMATCH"
-        | "ITEM_TOTAL_MISMATCH"
-        | "ITEM_TOTAL_REQUIRED"
-        | "TAX_TOTAL_MISMATCH"
-        | "TAX_TOTAL_REQUIRED"
-        | "DECIMAL_PRECISION"
-        | "DECIMALS_NOT_SUPPORTED"
-        | "INVALID_CURRENCY_CODE"
-        | "CANNOT_BE_ZERO_OR_NEGATIVE"
-        | "CANNOT_BE_NEGATIVE"
-        | "MAX_VALUE_EXCEEDED"
-        | "MULTI_CURRENCY_ORDER"
-        | "MAX_CAPTURE_AMOUNT_EXCEEDED"
-        | "MAX_CAPTURE_COUNT_EXCEEDED"
-        | "AUTH_CAPTURE_CURRENCY_MISMATCH"
-        | "CANNOT_BE_VOIDED"
-        | "REAUTHORIZATION_NOT_SUPPORTED"
-        | "REFUND_AMOUNT_EXCEEDED"
-        | "REFUND_CAPTURE_CURRENCY_MISMATCH"
-        | "CURRENCY_MISMATCH"
-        | "REFUND_AMOUNT_TOO_LOW"
-        | "REFUND_NOT_ALLOWED"
-        | "REFUND_TIME_LIMIT_EXCEEDED"
-        | "REFUND_NOT_PERMITTED_DUE_TO_CHARGEBACK"
-        | "REFUND_IS_RESTRICTED"
-        | "PARTIAL_REFUND_NOT_ALLOWED"
-        | "MAX_NUMBER_OF_REFUNDS_EXCEEDED"
-        | "TRANSACTION_DISPUTED" => Class::Refused,
-
-        "TOKEN_ID_NOT_FOUND"
-        | "AGREEMENT_ALREADY_CANCELLED"
-        | "BILLING_AGREEMENT_NOT_FOUND"
-        | "TOKEN_EXPIRED"
-        | "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE" => Class::Declined(Weight::MethodGone),
-        // The same word is used of orders, authorizations and tokens.
-        "INVALID_RESOURCE_ID" | "RESOURCE_NOT_FOUND"
-            if operation == Operation::OrderChargeVaulted =>
-        {
-            Class::Declined(Weight::MethodGone)
-        }
-        "AUTHORIZATION_VOIDED" | "AUTHORIZATION_EXPIRED" | "ORDER_EXPIRED"
-        | "INVALID_RESOURCE_ID" => Class::Declined(Weight::HoldGone),
-        "PAYER_CANNOT_PAY"
-        | "PAYER_ACCOUNT_RESTRICTED"
-        | "PAYER_ACCOUNT_LOCKED_OR_CLOSED"
-        | "TRANSACTION_REFUSED"
-        | "COMPLIANCE_VIOLATION"
-        | "TRANSACTION_LIMIT_EXCEEDED"
-        | "TRANSACTION_BLOCKED_BY_PAYEE"
-        | "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED"
-        | "AUTHORIZATION_DENIED" => Class::Declined(Weight::Final),
-        "INSTRUMENT_DECLINED"
-        | "PAYER_ACTION_REQUIRED"
-        | "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING"
-        | "ORDER_NOT_APPROVED" => Class::Declined(Weight::PayerCanFix),
-        _ => Class::Declined(Weight::Unlisted),
+    // The same word is used of orders, authorizations and vaulted methods.
+    if operation == Operation::OrderChargeVaulted && issue == "INVALID_RESOURCE_ID" {
+        return Class::Declined(Decline::MethodGone);
     }
+    ISSUES
+        .iter()
+        .find(|(_, issues)| issues.contains(&issue))
+        .map_or(Class::Declined(Decline::Unlisted), |(class, _)| *class)
 }
 
 /// An error body, of any of PayPal's three shapes.
@@ -567,17 +581,8 @@ fn of_issues(operation: Operation, error: &ErrorBody, retry_after_seconds: Optio
     match class {
         Class::AlreadyDone => Outcome::AlreadyDone { issue, description },
         Class::Refused => Outcome::Refused { issue, description },
-        Class::Wait(progress) => Outcome::Retry {
-            wait: match progress {
-                Progress::Running => Wait::InProgress,
-                Progress::NotYet => Wait::NotYet,
-            },
-            after_seconds: retry_after_seconds,
-            issue,
-        },
-        Class::Declined(weight) => {
-            Outcome::Declined { kind: weight.into(), issue, description, resource: None }
-        }
+        Class::Wait(wait) => Outcome::Retry { wait, after_seconds: retry_after_seconds, issue },
+        Class::Declined(kind) => Outcome::Declined { kind, issue, description, resource: None },
     }
 }
 
@@ -614,7 +619,7 @@ impl ErrorBody {
             .into_iter()
             .map(|(issue, description)| (class_of(&issue, operation), issue, description))
             .min_by_key(|(class, _, _)| *class)
-            .unwrap_or((Class::Declined(Weight::Unlisted), String::new(), String::new()))
+            .unwrap_or((Class::Declined(Decline::Unlisted), String::new(), String::new()))
     }
 }
 

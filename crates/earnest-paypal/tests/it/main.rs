@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 mod classify;
+mod doctor;
 mod evidence;
 mod requests;
 mod send;
