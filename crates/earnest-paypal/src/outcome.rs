@@ -244,14 +244,9 @@ const ISSUES: &[(Class, &[&str])] = &[
             "PAYEE_ACCOUNT_RESTRICTED",
             "PAYEE_ACCOUNT_LOCKED_OR_CLOSED",
             "PAYEE_ACCOUNT_INVALID",
-            "PAYEE_ACCOUNT_NOT_SUPPORTED",
-            "PAYEE_ACCOUNT_NOT_VERIFIED",
-            "PAYEE_NOT_CONSENTED",
             "AUTH_CAPTURE_NOT_ENABLED",
             "PERMISSION_DENIED",
-            "PERMISSION_NOT_GRANTED",
             "CONSENT_NEEDED",
-            "NOT_AUTHORIZED",
             "TRANSACTION_RECEIVING_LIMIT_EXCEEDED",
             "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
         ],
@@ -274,8 +269,13 @@ const ISSUES: &[(Class, &[&str])] = &[
             "MULTI_CURRENCY_ORDER",
             "UNSUPPORTED_INTENT",
             "ACTION_DOES_NOT_MATCH_INTENT",
-            "MERCHANT_INITIATED_WITH_MULTIPLE_PURCHASE_UNITS",
-            "MERCHANT_INITIATED_WITH_SECURITY_CODE",
+            "DUPLICATE_REFERENCE_ID",
+            "PAYPAL_REQUEST_ID_REQUIRED",
+            "MALFORMED_REQUEST_JSON",
+            "MAX_AUTHORIZATION_COUNT_EXCEEDED",
+            "AUTHORIZATION_AMOUNT_EXCEEDED",
+            "AUTHORIZATION_CURRENCY_MISMATCH",
+            "AUTH_CURRENCY_MISMATCH",
             "MAX_CAPTURE_AMOUNT_EXCEEDED",
             "MAX_CAPTURE_COUNT_EXCEEDED",
             "AUTH_CAPTURE_CURRENCY_MISMATCH",
@@ -324,6 +324,8 @@ const ISSUES: &[(Class, &[&str])] = &[
             "COMPLIANCE_VIOLATION",
             "TRANSACTION_LIMIT_EXCEEDED",
             "TRANSACTION_BLOCKED_BY_PAYEE",
+            "PAYEE_BLOCKED_TRANSACTION",
+            "PAYMENT_SOURCE_DECLINED_BY_PROCESSOR",
             "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED",
             "AUTHORIZATION_DENIED",
         ],
@@ -339,15 +341,32 @@ const ISSUES: &[(Class, &[&str])] = &[
     ),
 ];
 
+/// How issues of the merchant's or our own making begin, the ones that PayPal adds later included:
+/// a decline freezes a tab, so what is not the payer's doing must not look like one.
+const REFUSED_BEGINNINGS: &[&str] = &[
+    "PAYEE_",
+    "NOT_ENABLED_",
+    "PLATFORM_FEE",
+    "INVALID_PLATFORM_FEES",
+    "MERCHANT_INITIATED_",
+    "INVALID_PARAMETER",
+    "INVALID_STRING_",
+    "INVALID_ARRAY_",
+    "MISSING_REQUIRED_",
+];
+
 fn class_of(issue: &str, operation: Operation) -> Class {
     // The same word is used of orders, authorizations and vaulted methods.
     if operation == Operation::OrderChargeVaulted && issue == "INVALID_RESOURCE_ID" {
         return Class::Declined(Decline::MethodGone);
     }
-    ISSUES
-        .iter()
-        .find(|(_, issues)| issues.contains(&issue))
-        .map_or(Class::Declined(Decline::Unlisted), |(class, _)| *class)
+    if let Some((class, _)) = ISSUES.iter().find(|(_, issues)| issues.contains(&issue)) {
+        return *class;
+    }
+    if REFUSED_BEGINNINGS.iter().any(|beginning| issue.starts_with(beginning)) {
+        return Class::Refused;
+    }
+    Class::Declined(Decline::Unlisted)
 }
 
 /// An error body, of any of PayPal's three shapes.
@@ -627,4 +646,55 @@ impl ErrorBody {
 pub(crate) fn retry_after(header: Option<&str>) -> Option<u64> {
     let seconds: u64 = header?.trim().parse().ok()?;
     Some(seconds.min(Duration::from_secs(24 * 3600).as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Issue codes of an OpenAPI file: objects whose properties hold `issue.enum`.
+    fn collect(value: &Value, into: &mut BTreeSet<String>) {
+        if let Some(codes) = value.pointer("/properties/issue/enum").and_then(Value::as_array) {
+            into.extend(codes.iter().filter_map(Value::as_str).map(str::to_owned));
+        }
+        match value {
+            Value::Object(fields) => fields.values().for_each(|field| collect(field, into)),
+            Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_issue_in_the_table_is_one_that_paypal_publishes() {
+        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let shared = std::env::var_os("EARNEST_SHARED").map(PathBuf::from).or_else(|| {
+            let siblings = here.ancestors().map(|up| up.join("shared"));
+            siblings.into_iter().find(|path| path.join("paypal-openapi").is_dir())
+        });
+        let Some(shared) = shared else {
+            println!("skipped: no ../shared with PayPal's OpenAPI files");
+            return;
+        };
+        let mut published = BTreeSet::new();
+        for file in ["checkout_orders_v2.json", "payments_payment_v2.json"] {
+            let text = std::fs::read_to_string(shared.join("paypal-openapi").join(file)).unwrap();
+            collect(&serde_json::from_str(&text).unwrap(), &mut published);
+        }
+        // Newer than the files.
+        published.insert("REAUTHORIZATION_TOO_SOON".to_owned());
+        let unknown: Vec<_> = ISSUES
+            .iter()
+            .flat_map(|(_, issues)| issues.iter())
+            .filter(|issue| !published.contains(**issue))
+            .collect();
+        assert!(unknown.is_empty(), "misspelt or invented: {unknown:?}");
+        // Each stands in one row only, or the first would silently win.
+        let all: Vec<_> = ISSUES.iter().flat_map(|(_, issues)| issues.iter()).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
 }

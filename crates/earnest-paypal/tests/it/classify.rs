@@ -95,6 +95,9 @@ fn every_issue_of_the_table_has_its_class() {
                 "REFUND_AMOUNT_EXCEEDED",
                 "AUTH_CAPTURE_CURRENCY_MISMATCH",
                 "REFUND_CAPTURE_CURRENCY_MISMATCH",
+                "PAYEE_SOMETHING_ADDED_LATER",
+                "INVALID_PARAMETER_VALUE",
+                "PAYPAL_REQUEST_ID_REQUIRED",
             ],
         ),
         (
