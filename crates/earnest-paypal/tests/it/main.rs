@@ -9,4 +9,5 @@ mod evidence;
 mod requests;
 mod send;
 mod server;
+mod simulator;
 mod webhooks;
