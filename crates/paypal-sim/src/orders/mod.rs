@@ -79,7 +79,8 @@ fn wallet_of(source: Option<&Value>) -> Result<Option<Value>, Problem> {
         return Ok(None);
     };
     if source.len() > 1 {
-        return Err(Problem::by_issue("ONLY_ONE_PAYMENT_SOURCE_ALLOWED", ""));
+        let detail = Detail::body("INCOMPATIBLE_PARAMETER_VALUE", "/payment_source");
+        return Err(Problem::unprocessable(vec![detail]));
     }
     if source.contains_key("card") {
         return Err(Problem::business("NOT_ENABLED_FOR_CARD_PROCESSING"));
