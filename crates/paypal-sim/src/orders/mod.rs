@@ -24,7 +24,7 @@ use crate::{ids, render, schemas};
 pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     call.check(&schemas::ORDER)?;
     let source = call.body.get("payment_source").cloned();
-    if source.is_some() && call.request.key().is_none() {
+    if source.as_ref().is_some_and(is_chargeable) && call.request.key().is_none() {
         return Err(Problem::by_issue(
             "PAYPAL_REQUEST_ID_REQUIRED",
             call.operation,
@@ -64,6 +64,14 @@ fn intent_of(body: &Value) -> Intent {
         Some("AUTHORIZE") => Intent::Authorize,
         _ => Intent::Capture,
     }
+}
+
+/// Whether a source can be charged without its payer. A bare wallet cannot: PayPal's own toolkit
+/// names one without sending a key.
+fn is_chargeable(source: &Value) -> bool {
+    source.get("card").is_some()
+        || source.get("token").is_some()
+        || source.pointer("/paypal/vault_id").is_some()
 }
 
 fn vault_id(wallet: &Value) -> Option<String> {

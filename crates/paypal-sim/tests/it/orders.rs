@@ -4,7 +4,7 @@ use paypal_sim::{Effect, Fault, PayerError};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::{Paypal, order_body, send};
+use crate::client::{Paypal, order_body, send, vaulted_body};
 
 const ORDERS: &str = "/v2/checkout/orders";
 
@@ -89,14 +89,16 @@ async fn the_minimal_answer_hides_the_money() {
 }
 
 #[tokio::test]
-async fn a_source_without_a_key_is_refused() {
+async fn a_chargeable_source_without_a_key_is_refused() {
     let paypal = Paypal::start().await;
+    let (vault_id, _) = paypal.vault().await;
     let request = paypal
         .request(Method::POST, ORDERS)
-        .json(&order_body("CAPTURE", "5.00"));
+        .json(&vaulted_body(&vault_id, "5.00", "inv-1"));
     let got = send(request).await.unwrap();
     assert_eq!(got.status, 400);
     assert_eq!(got.issue(), "PAYPAL_REQUEST_ID_REQUIRED");
+    assert!(paypal.sim.books().rows.is_empty());
 
     let mut bare = order_body("CAPTURE", "5.00");
     bare.as_object_mut().unwrap().remove("payment_source");

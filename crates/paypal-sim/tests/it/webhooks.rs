@@ -186,7 +186,7 @@ async fn the_certificate_chains_to_the_root_and_signs_the_checksum() {
         .text()
         .await
         .unwrap();
-    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 2);
+    assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 3);
     assert!(paypal.sim.ca_pem().contains("BEGIN CERTIFICATE"));
 
     let message = format!(
