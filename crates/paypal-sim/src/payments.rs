@@ -381,7 +381,7 @@ pub(crate) fn capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         call.violation(
             "capture_above_hold",
             format!(
-                "{} captured on a hold of {}",
+                "{} would be captured on a hold of {}",
                 amount.with_minor(total),
                 hold.amount
             ),
