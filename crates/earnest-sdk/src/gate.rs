@@ -336,7 +336,7 @@ pub(crate) fn strip_payment_headers(headers: &mut HeaderMap) {
     }
 }
 
-fn vary_by_authorization(headers: &mut HeaderMap) {
+pub(crate) fn vary_by_authorization(headers: &mut HeaderMap) {
     let varies = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
     let mut names = varies.flat_map(|text| text.split(','));
     if !names.any(|name| name.trim().eq_ignore_ascii_case("authorization")) {
