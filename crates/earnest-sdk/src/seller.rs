@@ -261,13 +261,16 @@ impl Seller {
     pub async fn shutdown(&self, patience: Duration) -> bool {
         let _reporter_gone = self.0.finishing.send(true);
         let flushed = self.flush(patience).await;
-        let reporter = self.0.reporter.lock().map(|mut task| task.take());
-        if let Ok(Some(reporter)) = reporter {
+        if let Some(reporter) = self.take_reporter() {
             reporter.abort();
             let _aborted = reporter.await;
         }
         self.0.config.nonces.close().await;
         flushed
+    }
+
+    fn take_reporter(&self) -> Option<JoinHandle<()>> {
+        self.0.reporter.lock().ok()?.take()
     }
 }
 
