@@ -101,27 +101,29 @@ impl Call<'_> {
             .map(str::to_owned)
     }
 
-    /// The fault that decides this call, if one is set. `Issue` becomes the refusal itself.
-    pub(crate) fn decision(&mut self) -> Result<Option<Effect>, Problem> {
+    /// The fault of this moment, if one is set.
+    pub(crate) fn fault(&mut self, moment: Moment) -> Option<Effect> {
         let text = self.request.text();
-        let fault = self
-            .world
-            .faults
-            .on_call(Moment::Decision, self.operation, &text);
-        match fault {
+        self.world.faults.on_call(moment, self.operation, &text)
+    }
+
+    /// Refuses the call if a fault says so.
+    pub(crate) fn refusal(&mut self) -> Result<(), Problem> {
+        match self.fault(Moment::Refusal) {
             Some(Effect::Issue { issue }) => Err(Problem::by_issue(&issue, self.operation)),
-            other => Ok(other),
+            _ => Ok(()),
         }
+    }
+
+    /// For calls that make a payment: refuses it, or says how it turns out, if a fault says so.
+    pub(crate) fn decision(&mut self) -> Result<Option<Effect>, Problem> {
+        self.refusal()?;
+        Ok(self.fault(Moment::Outcome))
     }
 
     /// What PayPal will keep of a capture of `gross`.
     pub(crate) fn fee_on(&mut self, gross: Money) -> Money {
-        let text = self.request.text();
-        let fault = self
-            .world
-            .faults
-            .on_call(Moment::Fee, self.operation, &text);
-        let schedule = match fault {
+        let schedule = match self.fault(Moment::Fee) {
             Some(Effect::Fee {
                 rate_ppm,
                 fixed_micros,

@@ -18,7 +18,7 @@ use crate::route::OPERATIONS;
 use crate::server::plain;
 use crate::sim::Shared;
 use crate::world::{OrderStatus, SetupStatus, TokenState};
-use crate::{orders, payments, refunds, vault};
+use crate::{faults, orders, payments, refunds, vault};
 
 /// Why a payer's decision was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -126,15 +126,20 @@ pub(crate) fn advance(shared: &Shared, seconds: u32) {
     shared.wake_post();
 }
 
+/// A fault must be able to fire.
 fn check_operation(fault: &Fault) -> Result<(), String> {
-    let matches = |name: &str| match fault.operation.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => fault.operation == name,
-    };
-    if OPERATIONS.iter().any(|operation| matches(operation.name)) {
+    let named: Vec<&str> = OPERATIONS
+        .iter()
+        .map(|operation| operation.name)
+        .filter(|name| faults::matches(&fault.operation, name))
+        .collect();
+    if named.is_empty() {
+        return Err(format!("no operation is called `{}`", fault.operation));
+    }
+    if named.iter().any(|name| fault.effect.applies_to(name)) {
         Ok(())
     } else {
-        Err(format!("no operation is called `{}`", fault.operation))
+        Err(format!("this cannot happen to `{}`", fault.operation))
     }
 }
 
@@ -370,8 +375,16 @@ fn route(shared: &Shared, request: &Request) -> Answer {
             shared.wake_post();
             done(true)
         }
-        ["vault", id, "revoke"] if post => done(revoke(shared, id)),
-        ["captures", id, "reverse"] if post => {
+        [kind, id, verb] if post => happening(shared, request, kind, id, verb),
+        _ => Err((404, "no such control call".to_owned())),
+    }
+}
+
+/// What can happen to a payment or a saved wallet without a call of ours.
+fn happening(shared: &Shared, request: &Request, kind: &str, id: &str, verb: &str) -> Answer {
+    match (kind, verb) {
+        ("vault", "revoke") => done(revoke(shared, id)),
+        ("captures", "reverse") => {
             let part: Part = if request.body.is_empty() {
                 Part::default()
             } else {
@@ -379,11 +392,11 @@ fn route(shared: &Shared, request: &Request) -> Answer {
             };
             done(reverse(shared, id, part.minor))
         }
-        ["authorizations", id, "void"] if post => done(void(shared, id)),
-        ["captures" | "authorizations" | "refunds", id, "complete"] if post => {
+        ("authorizations", "void") => done(void(shared, id)),
+        ("captures" | "authorizations" | "refunds", "complete") => {
             done(end_pending(shared, id, Ending::Completed))
         }
-        ["captures" | "authorizations" | "refunds", id, "decline"] if post => {
+        ("captures" | "authorizations" | "refunds", "decline") => {
             done(end_pending(shared, id, Ending::Declined))
         }
         _ => Err((404, "no such control call".to_owned())),

@@ -74,11 +74,9 @@ pub(crate) struct NewCapture {
     pub(crate) fee: Money,
 }
 
-/// Makes a capture: the resource, the row in the books, the event. Returns its id.
-pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Standing) -> String {
-    let now = call.now;
-    let id = ids::transaction();
-    let (status, row_status, event) = match standing {
+/// Status of a new capture, of its row, and the event that tells of it.
+fn beginning(standing: &Standing) -> (CaptureStatus, RowStatus, &'static str) {
+    match standing {
         Standing::Completed => (
             CaptureStatus::Completed,
             RowStatus::Success,
@@ -94,25 +92,35 @@ pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Stand
             RowStatus::Denied,
             "PAYMENT.CAPTURE.DECLINED",
         ),
-    };
-    let world = &mut *call.world;
+    }
+}
+
+fn capture_row(new: &NewCapture, id: &str, status: RowStatus, now: Timestamp) -> Row {
     let code = if new.vaulted { "T0003" } else { "T0006" };
-    let payer_id = new.payer.payer_id.clone();
     let mut row = Row::new(
-        id.clone(),
+        id.to_owned(),
         RowKind::Capture,
         code,
-        payer_id,
+        new.payer.payer_id.clone(),
         new.amount,
         new.fee,
-        row_status,
+        status,
         now,
     );
     row.reference_id.clone_from(&new.authorization_id);
     row.order_id = Some(new.order_id.clone());
     row.invoice_id.clone_from(&new.invoice_id);
     row.custom_id.clone_from(&new.custom_id);
-    world.books.post(row);
+    row
+}
+
+/// Makes a capture: the resource, the row in the books, the event. Returns its id.
+pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Standing) -> String {
+    let now = call.now;
+    let id = ids::transaction();
+    let (status, row_status, event) = beginning(standing);
+    let world = &mut *call.world;
+    world.books.post(capture_row(&new, &id, row_status, now));
     if status != CaptureStatus::Declined
         && let Some(invoice) = &new.invoice_id
     {
@@ -277,7 +285,7 @@ fn hold<'a>(world: &'a World, id: &str) -> Result<&'a Authorization, Problem> {
 pub(crate) fn get_authorization(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let id = call.id();
     hold(call.world, &id)?;
-    call.decision()?;
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::Authorization(id),
         created: false,
@@ -290,7 +298,7 @@ pub(crate) fn get_capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.captures.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
-    call.decision()?;
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::Capture(id),
         created: false,
@@ -473,7 +481,7 @@ pub(crate) fn void(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         _ if hold.closed => return Err(Problem::business("PREVIOUSLY_CAPTURED")),
         _ => {}
     }
-    call.decision()?;
+    call.refusal()?;
     void_family(call.world, &id, call.now, false);
     Ok(Outcome::Resource {
         resource: Resource::Void(id),
@@ -572,7 +580,7 @@ pub(crate) fn reauthorize(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if amount.minor > most_above(parent.amount) {
         return Err(Problem::business("TRANSACTION_REFUSED"));
     }
-    call.decision()?;
+    call.refusal()?;
     let renewed = Authorization {
         id: ids::transaction(),
         status: AuthorizationStatus::Created,

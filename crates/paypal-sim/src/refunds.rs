@@ -208,7 +208,7 @@ pub(crate) fn get(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.refunds.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
-    call.decision()?;
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::Refund(id),
         created: false,

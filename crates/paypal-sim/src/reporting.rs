@@ -58,12 +58,7 @@ fn required_instant(call: &Call<'_>, name: &str) -> Result<Timestamp, Problem> {
 
 /// How far reports have got: the last second that is in them.
 fn refreshed_to(call: &mut Call<'_>) -> Timestamp {
-    let text = call.request.text();
-    let fault = call
-        .world
-        .faults
-        .on_call(Moment::Lag, call.operation, &text);
-    let lag = match fault {
+    let lag = match call.fault(Moment::Lag) {
         Some(Effect::ReportLag { seconds }) => seconds,
         _ => call.world.config.report_lag_seconds,
     };
@@ -100,7 +95,7 @@ pub(crate) fn search(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let page = whole_number(call, "page", 1, 2_147_483_647)?;
     let as_of = refreshed_to(call);
     check_window(call.now, start, end, as_of)?;
-    call.decision()?;
+    call.refusal()?;
     let filter = Filter::of(call);
     let rows: Vec<&Row> = call
         .world
@@ -365,7 +360,7 @@ pub(crate) fn balances(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         };
         currencies = vec![currency];
     }
-    call.decision()?;
+    call.refusal()?;
     let list: Vec<Value> = currencies
         .into_iter()
         .map(|currency| balance(call.world.books.balance_at(currency, as_of)))

@@ -31,7 +31,7 @@ pub(crate) fn create_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             return Err(Problem::invalid(vec![detail]));
         }
     }
-    call.decision()?;
+    call.refusal()?;
     let id = ids::transaction();
     let token = SetupToken {
         id: id.clone(),
@@ -76,6 +76,7 @@ pub(crate) fn get_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.setup_tokens.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::SetupToken(id),
         created: false,
@@ -100,7 +101,7 @@ pub(crate) fn create_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         (SetupStatus::Vaulted, _) => return Err(Problem::business("SETUP_TOKEN_ALREADY_USED")),
         _ => return Err(Problem::business("SETUP_TOKEN_NOT_APPROVED")),
     };
-    call.decision()?;
+    call.refusal()?;
     let id = save(
         call.world,
         setup.customer_id,
@@ -172,6 +173,7 @@ pub(crate) fn get_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if live(call.world, &id).is_none() {
         return Err(Problem::unknown_id());
     }
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::PaymentToken(id),
         created: false,
@@ -184,6 +186,7 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if live(call.world, &id).is_none() {
         return Err(Problem::unknown_id());
     }
+    call.refusal()?;
     end(call.world, &id, TokenState::Deleted, call.now);
     Ok(Outcome::Empty)
 }
@@ -212,6 +215,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             ..Detail::default()
         }]));
     };
+    call.refusal()?;
     let number = |name: &str, default: usize, most: usize| {
         call.request
             .parameter(name)

@@ -40,7 +40,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     match wallet.as_ref().and_then(vault_id) {
         Some(vault_id) => charge(call, order, &vault_id),
         None => {
-            call.decision()?;
+            call.refusal()?;
             let id = order.id.clone();
             call.world.orders.insert(id.clone(), order);
             created(id)
@@ -198,7 +198,7 @@ pub(crate) fn existing<'a>(world: &'a World, id: &str) -> Result<&'a Order, Prob
 pub(crate) fn get(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let id = call.id();
     existing(call.world, &id)?;
-    call.decision()?;
+    call.refusal()?;
     Ok(Outcome::Resource {
         resource: Resource::Order(id),
         created: false,
@@ -218,6 +218,7 @@ pub(crate) fn confirm(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let Some(wallet) = wallet_of(call.body.get("payment_source"))? else {
         return Err(Problem::business("NO_PAYMENT_SOURCE_PROVIDED"));
     };
+    call.refusal()?;
     let now = call.now;
     if let Some(order) = call.world.orders.get_mut(&id) {
         for (slot, name) in [

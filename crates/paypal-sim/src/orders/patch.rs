@@ -27,7 +27,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         unit.amount =
             amounts::unit_amount(&unit.reference_id, &body).map_err(Problem::unprocessable)?;
     }
-    call.decision()?;
+    call.refusal()?;
     order.updated = call.now;
     call.world.orders.insert(id, order);
     Ok(Outcome::Empty)

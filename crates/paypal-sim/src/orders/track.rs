@@ -26,6 +26,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         return Err(Problem::business("CAPTURE_STATUS_NOT_VALID"));
     }
     let at = capture.unit;
+    call.refusal()?;
     let number = call.text("tracking_number").unwrap_or_default();
     let tracker_id = format!("{capture_id}-{number}");
     let path = format!("/v2/checkout/orders/{id}/trackers/{tracker_id}");
@@ -59,6 +60,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     call.check(&schemas::PATCH)?;
     let id = call.id();
     existing(call.world, &id)?;
+    call.refusal()?;
     let tracker_id = call.ids.get(1).cloned().unwrap_or_default();
     let changes = call.body.as_array().cloned().unwrap_or_default();
     let now = rfc3339(call.now);

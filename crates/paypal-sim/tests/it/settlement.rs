@@ -271,6 +271,7 @@ async fn the_control_api_does_what_the_handle_does() {
         json!({"faults": [{"operation": "orders.make", "kind": "drop_after"}]}),
         json!({"faults": [{"kind": "explode"}]}),
         json!({"faults": [{"kind": "drop_after", "cuont": 2}]}),
+        json!({"faults": [{"operation": "orders.get", "kind": "denied"}]}),
     ] {
         let got = paypal.control(Method::PUT, "/_sim/faults", &wrong).await;
         assert_eq!(got.status, 400, "{wrong}");
@@ -279,4 +280,216 @@ async fn the_control_api_does_what_the_handle_does() {
         .await
         .unwrap();
     assert_eq!(books.body["balances"][0]["opening"], Value::from("1000.00"));
+}
+
+/// A fault that never fires lets a test pass for nothing, so each must be seen to act.
+#[tokio::test]
+async fn an_issue_can_be_forced_on_every_operation_that_has_issues() {
+    let paypal = Paypal::start().await;
+    let (vault_id, customer) = paypal.vault().await;
+    let (hold, held_order) = paypal.hold("6.00").await;
+    let order = paypal.approved_order("CAPTURE", "5.00", "o").await;
+    let unpaid = paypal
+        .post(ORDERS, "u", &crate::client::order_body("CAPTURE", "4.00"))
+        .await;
+    let unpaid = unpaid.text("/id").to_owned();
+    let charged = paypal
+        .post(ORDERS, "v", &vaulted_body(&vault_id, "1.00", "inv-v"))
+        .await;
+    let capture = charged.text("/purchase_units/0/payments/captures/0/id");
+    let refund_path = format!("/v2/payments/captures/{capture}/refund");
+    let part = json!({"amount": {"currency_code": "USD", "value": "0.10"}});
+    let refund = paypal.post(&refund_path, "r", &part).await;
+    let track_path = format!("{ORDERS}/{}/track", charged.text("/id"));
+    let other = paypal
+        .post(ORDERS, "w", &vaulted_body(&vault_id, "1.00", "inv-w"))
+        .await;
+    let intact = other.text("/purchase_units/0/payments/captures/0/id");
+    let setup = paypal
+        .post("/v3/vault/setup-tokens", "s", &crate::client::setup_body())
+        .await;
+    let setup = setup.text("/id").to_owned();
+    paypal.sim.approve(&setup, None).unwrap();
+    let token = json!({"payment_source": {"token": {"id": setup, "type": "SETUP_TOKEN"}}});
+    let patch = json!([{"op": "add", "path": "/purchase_units/@reference_id=='default'/invoice_id", "value": "x"}]);
+    let tracker = json!({"capture_id": intact, "tracking_number": "1"});
+    let source = json!({"payment_source": {"paypal": {}}});
+    let none = Value::Null;
+    let window = "start_date=2026-11-30T05:00:00Z&end_date=2026-11-30T10:00:00Z";
+    let holds = format!("/v2/payments/authorizations/{hold}");
+    let calls = [
+        (
+            "orders.create",
+            Method::POST,
+            ORDERS.to_owned(),
+            crate::client::order_body("CAPTURE", "2.00"),
+        ),
+        (
+            "orders.get",
+            Method::GET,
+            format!("{ORDERS}/{held_order}"),
+            none.clone(),
+        ),
+        (
+            "orders.patch",
+            Method::PATCH,
+            format!("{ORDERS}/{unpaid}"),
+            patch,
+        ),
+        (
+            "orders.confirm",
+            Method::POST,
+            format!("{ORDERS}/{unpaid}/confirm-payment-source"),
+            source,
+        ),
+        (
+            "orders.capture",
+            Method::POST,
+            format!("{ORDERS}/{order}/capture"),
+            json!({}),
+        ),
+        (
+            "orders.track.create",
+            Method::POST,
+            track_path.replace(charged.text("/id"), other.text("/id")),
+            tracker,
+        ),
+        (
+            "orders.trackers.patch",
+            Method::PATCH,
+            format!("{ORDERS}/{order}/trackers/x"),
+            json!([{"op": "replace", "path": "/status", "value": "CANCELLED"}]),
+        ),
+        (
+            "authorizations.get",
+            Method::GET,
+            holds.clone(),
+            none.clone(),
+        ),
+        (
+            "authorizations.capture",
+            Method::POST,
+            format!("{holds}/capture"),
+            json!({}),
+        ),
+        (
+            "authorizations.void",
+            Method::POST,
+            format!("{holds}/void"),
+            json!({}),
+        ),
+        (
+            "captures.get",
+            Method::GET,
+            format!("/v2/payments/captures/{capture}"),
+            none.clone(),
+        ),
+        (
+            "captures.refund",
+            Method::POST,
+            refund_path.clone(),
+            json!({}),
+        ),
+        (
+            "refunds.get",
+            Method::GET,
+            format!("/v2/payments/refunds/{}", refund.text("/id")),
+            none.clone(),
+        ),
+        (
+            "setup-tokens.create",
+            Method::POST,
+            "/v3/vault/setup-tokens".to_owned(),
+            crate::client::setup_body(),
+        ),
+        (
+            "setup-tokens.get",
+            Method::GET,
+            format!("/v3/vault/setup-tokens/{setup}"),
+            none.clone(),
+        ),
+        (
+            "payment-tokens.create",
+            Method::POST,
+            "/v3/vault/payment-tokens".to_owned(),
+            token,
+        ),
+        (
+            "payment-tokens.get",
+            Method::GET,
+            format!("/v3/vault/payment-tokens/{vault_id}"),
+            none.clone(),
+        ),
+        (
+            "payment-tokens.delete",
+            Method::DELETE,
+            format!("/v3/vault/payment-tokens/{vault_id}"),
+            none.clone(),
+        ),
+        (
+            "customer.payment-tokens.get",
+            Method::GET,
+            format!("/v3/vault/payment-tokens?customer_id={customer}"),
+            none.clone(),
+        ),
+        (
+            "search.get",
+            Method::GET,
+            format!("/v1/reporting/transactions?{window}"),
+            none.clone(),
+        ),
+        (
+            "balances.get",
+            Method::GET,
+            "/v1/reporting/balances".to_owned(),
+            none,
+        ),
+    ];
+    for (operation, method, path, body) in calls {
+        let effect = Effect::Issue {
+            issue: "PAYER_CANNOT_PAY".to_owned(),
+        };
+        paypal
+            .sim
+            .set_faults(vec![Fault::on(operation, effect)])
+            .unwrap();
+        let mut request = paypal
+            .request(method, &path)
+            .header("paypal-request-id", format!("forced-{operation}"));
+        if !body.is_null() {
+            request = request.json(&body);
+        }
+        let got = send(request).await.unwrap();
+        assert_eq!(got.status, 422, "{operation}: {}", got.body);
+        assert_eq!(got.issue(), "PAYER_CANNOT_PAY", "{operation}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_every_call_is_noted_and_then_refused() {
+    let paypal = Paypal::with(paypal_sim::SimConfig {
+        token_calls_noted: 2,
+        token_calls_refused: 3,
+        ..crate::client::config()
+    })
+    .await;
+    let fetch = || {
+        let request = paypal
+            .http
+            .post(paypal.url("/v1/oauth2/token"))
+            .basic_auth("sim", Some("sim"))
+            .form(&[("grant_type", "client_credentials")]);
+        async move { send(request).await.unwrap() }
+    };
+    assert_eq!(fetch().await.status, 200);
+    assert_eq!(paypal.sim.violations(), []);
+    assert_eq!(fetch().await.status, 200);
+    assert_eq!(paypal.sim.violations()[0].code, "token_fetched_too_often");
+    let limited = fetch().await;
+    assert_eq!(
+        (limited.status, limited.text("/name")),
+        (429, "RATE_LIMIT_REACHED")
+    );
+    paypal.sim.advance(60);
+    assert_eq!(fetch().await.status, 200);
 }

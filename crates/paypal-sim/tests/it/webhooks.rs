@@ -406,3 +406,23 @@ async fn a_mock_event_arrives_but_never_verifies() {
     let body = postback(&arrived, &id, &arrived.body);
     assert_eq!(verdict(&paypal, body).await, "FAILURE");
 }
+
+#[tokio::test]
+async fn an_approval_can_be_told_before_the_payer_returns() {
+    let (paypal, mut receiver) = paypal_and_receiver(vec![]).await;
+    let approved = "CHECKOUT.ORDER.APPROVED";
+    paypal
+        .sim
+        .add_fault(Fault::on_event(approved, Effect::WebhookBeforeAnswer))
+        .unwrap();
+    let body = crate::client::order_body("CAPTURE", "5.00");
+    let order = paypal.post("/v2/checkout/orders", "o", &body).await;
+    let token = json!({"token": order.text("/id")});
+    let got = paypal.control(Method::POST, "/_sim/approve", &token).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let arrived = receiver.arrivals.try_recv().unwrap();
+    assert_eq!(arrived.kind(), approved);
+    // Orders without a breakdown carry an empty one in events.
+    let breakdown = "/resource/purchase_units/0/amount/breakdown";
+    assert_eq!(arrived.json().pointer(breakdown), Some(&json!({})));
+}
