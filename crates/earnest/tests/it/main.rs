@@ -1,0 +1,5 @@
+//! Earnest from outside.
+
+#![cfg(test)]
+
+mod tidy;
