@@ -144,6 +144,9 @@ pub struct Intent {
     /// Why it was declined or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<String>,
+    /// PayPal spoke of an earlier call: nothing is sent any more, only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     /// A person's word that nothing was charged, for large amounts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirmed: bool,
@@ -183,6 +186,7 @@ impl Intent {
             paypal_order: None,
             paypal_capture: None,
             issue: None,
+            read_only: false,
             confirmed: false,
             evidence: Vec::new(),
         }
@@ -192,7 +196,8 @@ impl Intent {
     /// the intent is only ever read.
     pub fn may_send(&self, now: Timestamp) -> bool {
         let repeat = |first| now < after(first, self.purpose.repeat_seconds());
-        self.state != IntentState::Pending && self.first_sent_at.is_none_or(repeat)
+        let sends = self.state.is_open() && self.state != IntentState::Pending && !self.read_only;
+        sends && self.first_sent_at.is_none_or(repeat)
     }
 
     /// Adds what was learnt; in the middle old pieces make way.
@@ -344,6 +349,17 @@ pub enum Fate<T> {
     NotCharged,
     /// The answer was lost or does not tell.
     Unknown,
+    /// PayPal speaks of an earlier call (an invoice id that was used, an order already captured):
+    /// unknown until the resource is read, and nothing is sent any more.
+    AlreadyDone {
+        /// PayPal's issue.
+        issue: String,
+    },
+    /// The evidence is not complete yet.
+    NotYet {
+        /// When to look again.
+        until: Timestamp,
+    },
     /// It certainly did not run (busy, throttled, never sent): the same again later.
     NotRun,
 }
@@ -398,6 +414,16 @@ impl Intent {
             Fate::Unknown => {
                 self.state = IntentState::Unknown;
                 self.next_at = self.backoff(now);
+            }
+            Fate::AlreadyDone { issue } => {
+                self.state = IntentState::Unknown;
+                self.issue = Some(issue.clone());
+                self.read_only = true;
+                self.next_at = self.backoff(now);
+            }
+            Fate::NotYet { until } => {
+                self.state = IntentState::Unknown;
+                self.next_at = *until;
             }
             Fate::NotRun => self.next_at = self.backoff(now),
         }

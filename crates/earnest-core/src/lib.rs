@@ -26,9 +26,9 @@ pub mod jws;
 pub mod ledger;
 pub mod money;
 pub mod party;
-pub mod policy;
 #[cfg(feature = "planted")]
 pub mod planted;
+pub mod policy;
 pub mod problem;
 pub mod purchase;
 pub mod quote;

@@ -19,7 +19,9 @@ use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
 use crate::time::{Timestamp, after};
 use crate::treasurer::{Plan, plan};
-use crate::unit::{Effects, Fingerprint, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{
+    Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
+};
 
 /// Where a settlement stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +146,8 @@ pub struct Settle {
     pub epoch: String,
     /// Whether somebody asked for it.
     pub asked: bool,
+    /// The asker's name for this one wish; a repeat shows what came of it.
+    pub key: Option<Key>,
     /// The owner's own limit on the tab, for the treasurer's view of the room.
     pub own_limit: Option<Micros>,
     /// The operator's numbers.
@@ -168,11 +172,18 @@ impl Unit for Settle {
         "tab.settle"
     }
 
+    fn key(&self) -> Option<Key> {
+        self.key.clone()
+    }
+
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Owner>(self.owner);
         touches.row::<Tab>(self.tab);
         touches.row::<Settlement>(self.settlement);
+        if let Some(id) = view.key().bound() {
+            touches.row::<Settlement>(id);
+        }
         if let Some(retry) = view.peek::<Tab>(self.tab).and_then(|tab| tab.retry) {
             touches.row::<Settlement>(retry);
         }
@@ -184,6 +195,14 @@ impl Unit for Settle {
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Settled>, Stop> {
+        match view.key() {
+            KeyUse::Other { .. } => return Err(key_conflict().into()),
+            KeyUse::Same { bound: Some(id) } => {
+                let settlement = view.need::<Settlement>(id)?.clone();
+                return Ok(Effects::answer(Settled::Planned(Box::new(settlement))));
+            }
+            _ => {}
+        }
         let owner = view.need::<Owner>(self.owner)?;
         let tab = view.row::<Tab>(self.tab)?.filter(|tab| tab.owner == self.owner);
         let Some(tab) = tab else {
@@ -208,6 +227,11 @@ impl Unit for Settle {
             }
         }
     }
+}
+
+/// The key was used for something else.
+pub(crate) fn key_conflict() -> Refusal {
+    Refusal::new(Code::IdempotencyConflict, "the key was used for other arguments")
 }
 
 /// Ends a tab that is not worth a fee.
@@ -323,6 +347,7 @@ impl Settle {
             leave(&mut owner, &mut tab);
         }
         let mut effects = Effects::answer(Settled::Planned(Box::new(settlement.clone())));
+        effects.bind(settlement.id);
         let leg = Leg::new(Account::PaypalCash.usd(), tab.owed(), settlement.amount_micros);
         effects.op(Op::Hold { id: self.hold, cause: Cause::Settlement, legs: vec![leg] });
         let data = json!({ "settlement": settlement.id, "tab": tab.id, "n": settlement.n,
@@ -442,7 +467,9 @@ impl Unit for RecordOutcome {
                 state.void(SettlementState::Refused, Some(issue), at, now)
             }
             Fate::NotCharged => state.void(SettlementState::NotCharged, None, now, now),
-            Fate::Unknown => state.finish("settlement.unknown"),
+            Fate::Unknown | Fate::AlreadyDone { .. } | Fate::NotYet { .. } => {
+                state.finish("settlement.unknown")
+            }
             Fate::NotRun => state.finish("settlement.not_run"),
         }
     }

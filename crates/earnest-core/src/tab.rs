@@ -15,8 +15,9 @@ use crate::party::Owner;
 use crate::policy::{OpenTab, Policy, PolicySubject};
 use crate::problem::{Code, Reason, Refusal};
 use crate::settings::Settings;
+use crate::settlement::key_conflict;
 use crate::time::Timestamp;
-use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// Where a tab stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -424,6 +425,8 @@ pub struct WriteOff {
     pub tab: TabId,
     /// The id of the chain.
     pub chain: TransferId,
+    /// The operator's name for this one wish; a repeat shows what came of it.
+    pub key: Option<Key>,
 }
 
 impl Unit for WriteOff {
@@ -431,6 +434,10 @@ impl Unit for WriteOff {
 
     fn name(&self) -> &'static str {
         "tab.write_off"
+    }
+
+    fn key(&self) -> Option<Key> {
+        self.key.clone()
     }
 
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
@@ -447,6 +454,15 @@ impl Unit for WriteOff {
         let Some(tab) = tab else {
             return Err(Refusal::new(Code::NotFound, "no such tab").into());
         };
+        match view.key() {
+            KeyUse::Other { .. } => return Err(key_conflict().into()),
+            // Bound to the amount that was written off then.
+            KeyUse::Same { bound: Some(amount) } => {
+                let amount = amount.parse().ok().and_then(|micros| Micros::new(micros).ok());
+                return Ok(Effects::answer((tab.clone(), amount.unwrap_or(Micros::ZERO))));
+            }
+            _ => {}
+        }
         let conflict = |why: &str| Err(Refusal::new(Code::StateConflict, why).into());
         if !matches!(tab.state, TabState::Frozen | TabState::Closed | TabState::WrittenOff) {
             return conflict("only a frozen or closed tab can be written off");
@@ -473,6 +489,7 @@ impl Unit for WriteOff {
         owner.frozen_tab = owner.frozen_tab.filter(|id| *id != tab.id);
         owner.open_tab = owner.open_tab.filter(|id| *id != tab.id);
         let mut effects = Effects::answer((tab.clone(), rest));
+        effects.bind(rest.get());
         let leg = Leg::new(Account::Losses.usd(), tab.owed(), rest);
         effects.op(Op::Move { id: self.chain, cause: Cause::WriteOff, legs: vec![leg] });
         let data = json!({ "tab": tab.id, "amount_micros": rest });

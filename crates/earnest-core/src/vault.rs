@@ -190,7 +190,7 @@ impl Unit for RecordSetup {
                 }
                 Fate::Declined { issue } | Fate::Refused { issue } => fail(&mut vault, issue),
                 Fate::NotCharged => fail(&mut vault, "no answer"),
-                Fate::Pending { .. } | Fate::Unknown | Fate::NotRun => {}
+                _ => {}
             }
         }
         let mut effects = Effects::answer(vault.clone());
@@ -334,7 +334,7 @@ impl Unit for RecordToken {
             }
             Fate::Declined { issue } | Fate::Refused { issue } => fail(&mut vault, issue),
             Fate::NotCharged => fail(&mut vault, "no answer"),
-            Fate::Pending { .. } | Fate::Unknown | Fate::NotRun => {}
+            _ => {}
         }
         effects.event(
             "vault.changed",
