@@ -16,7 +16,7 @@ help: ## Show this list
 
 demo: ## Build, then watch an agent buy, ask, be refused, and settle (offline, simulated PayPal)
 	@scripts/setup.sh build
-	@cargo run --quiet --locked --package earnest -- demo $(ARGS)
+	@cargo run --locked --package earnest -- demo $(ARGS)
 
 test: ## Everything that must pass before a change goes in
 	@scripts/setup.sh test
@@ -28,7 +28,7 @@ judges: ## All outside judges, PayPal's own SDKs included; make judges ARGS='jos
 
 bench: ## Ratios against calibration handlers in the same run (release build)
 	@scripts/setup.sh build
-	@cargo run --quiet --locked --release --package earnest -- bench $(ARGS)
+	@cargo run --locked --release --package earnest -- bench $(ARGS)
 
 build: ## The release binary
 	@scripts/setup.sh build

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the other scripts: words they share. Not run by itself.
 
 # One line about what happens now; to stderr, because stdout is data.
