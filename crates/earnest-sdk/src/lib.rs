@@ -55,7 +55,7 @@ mod seller;
 mod setup;
 mod wire;
 
-pub use earnest_core as core;
+pub use earnest_core;
 
 pub use crate::buyer::{
     Answer, AnswerStream, BuyError, BuyRequest, Buyer, BuyerBuilder, OnApproval, PaidFor, Payment,
