@@ -52,10 +52,7 @@ pub(crate) fn approve(
         return Err(PayerError::PayerIsSeller);
     }
     if let Some(order) = world.orders.get(token).cloned() {
-        if !matches!(
-            order.status,
-            OrderStatus::Created | OrderStatus::PayerActionRequired
-        ) {
+        if !matches!(order.status, OrderStatus::Created | OrderStatus::PayerActionRequired) {
             return Err(PayerError::NotWaiting);
         }
         let payer = world.payer(email);
@@ -251,10 +248,7 @@ fn fault_list(request: &Request) -> Result<Vec<Fault>, (u16, String)> {
             let fault: Fault = serde_json::from_value(value.clone())
                 .map_err(|error| (400, format!("faults[{at}]: {error}")))?;
             known_members(&value, &fault).map_err(|name| {
-                (
-                    400,
-                    format!("faults[{at}]: `{name}` is no member of this kind"),
-                )
+                (400, format!("faults[{at}]: `{name}` is no member of this kind"))
             })?;
             Ok(fault)
         })
@@ -285,11 +279,7 @@ fn decided(result: Result<Option<String>, PayerError>) -> Answer {
     match result {
         Ok(next) => Ok(json!({"done": true, "redirect": next})),
         Err(error) => {
-            let status = if error == PayerError::Unknown {
-                404
-            } else {
-                409
-            };
+            let status = if error == PayerError::Unknown { 404 } else { 409 };
             Err((status, error.to_string()))
         }
     }
@@ -315,11 +305,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, request: &Request) -> Response<
 }
 
 fn route(shared: &Shared, request: &Request) -> Answer {
-    let path: Vec<&str> = request
-        .path
-        .trim_start_matches("/_sim/")
-        .split('/')
-        .collect();
+    let path: Vec<&str> = request.path.trim_start_matches("/_sim/").split('/').collect();
     let post = request.method == Method::POST;
     let put = request.method == Method::PUT;
     let get = request.method == Method::GET;
@@ -385,11 +371,8 @@ fn happening(shared: &Shared, request: &Request, kind: &str, id: &str, verb: &st
     match (kind, verb) {
         ("vault", "revoke") => done(revoke(shared, id)),
         ("captures", "reverse") => {
-            let part: Part = if request.body.is_empty() {
-                Part::default()
-            } else {
-                parsed(request)?
-            };
+            let part: Part =
+                if request.body.is_empty() { Part::default() } else { parsed(request)? };
             done(reverse(shared, id, part.minor))
         }
         ("authorizations", "void") => done(void(shared, id)),

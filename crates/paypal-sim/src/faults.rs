@@ -32,10 +32,7 @@ fn anything() -> String {
 }
 
 // Serde asks for the field's own type.
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "serde wants a function of the field's type"
-)]
+#[allow(clippy::unnecessary_wraps, reason = "serde wants a function of the field's type")]
 const fn once() -> Option<u32> {
     Some(1)
 }
@@ -57,10 +54,7 @@ impl Fault {
     /// A webhook `effect`, once, on the next event of this type.
     #[must_use]
     pub fn on_event(event: &str, effect: Effect) -> Self {
-        Self {
-            event: event.to_owned(),
-            ..Self::on("*", effect)
-        }
+        Self { event: event.to_owned(), ..Self::on("*", effect) }
     }
 
     /// The same, `count` times.
@@ -242,9 +236,7 @@ impl Effect {
                 one_of(&["orders.create", "orders.capture", "authorizations.capture"])
             }
             Self::ReportLag { .. } => one_of(&["search.get", "balances.get"]),
-            Self::Issue { .. } => ISSUE_FAMILIES
-                .iter()
-                .any(|family| operation.starts_with(family)),
+            Self::Issue { .. } => ISSUE_FAMILIES.iter().any(|family| operation.starts_with(family)),
             Self::MissingScope | Self::DeadToken => {
                 operation != "oauth.token" && operation != "certs.get"
             }
@@ -309,11 +301,7 @@ impl Faults {
     }
 
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.active.push(ActiveFault {
-            fault,
-            fired: 0,
-            passed: 0,
-        });
+        self.active.push(ActiveFault { fault, fired: 0, passed: 0 });
     }
 
     pub(crate) fn list(&self) -> &[ActiveFault] {
@@ -369,10 +357,7 @@ mod tests {
         let mut faults = Faults::default();
         faults.add(Fault::on("orders.*", Effect::DropAfter).after(1).times(2));
         let mut fired = || faults.on_call(Moment::Back, "orders.create", "").is_some();
-        assert_eq!(
-            [fired(), fired(), fired(), fired()],
-            [false, true, true, false]
-        );
+        assert_eq!([fired(), fired(), fired(), fired()], [false, true, true, false]);
         assert!(faults.on_call(Moment::Back, "captures.get", "").is_none());
     }
 

@@ -13,12 +13,8 @@ struct Entry {
     description: &'static str,
 }
 
-static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    include_str!("issues.tsv")
-        .lines()
-        .filter_map(entry)
-        .collect()
-});
+static TABLE: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| include_str!("issues.tsv").lines().filter_map(entry).collect());
 
 fn entry(line: &'static str) -> Option<Entry> {
     let mut columns = line.split('\t');
@@ -39,9 +35,7 @@ fn find(issue: &str, operation: &str) -> Option<&'static Entry> {
 
 /// The text PayPal prints for this issue in answers of this operation, if it is known.
 pub(crate) fn description(issue: &str, operation: &str) -> Option<&'static str> {
-    find(issue, operation)
-        .map(|entry| entry.description)
-        .filter(|text| !text.is_empty())
+    find(issue, operation).map(|entry| entry.description).filter(|text| !text.is_empty())
 }
 
 /// The HTTP status an issue comes with; unknown issues are business refusals.
@@ -63,10 +57,7 @@ mod tests {
     fn an_operation_may_have_its_own_text() {
         let captured = description("DUPLICATE_INVOICE_ID", "captures.refund").unwrap();
         assert!(captured.contains("refund"));
-        assert_ne!(
-            Some(captured),
-            description("DUPLICATE_INVOICE_ID", "orders.create")
-        );
+        assert_ne!(Some(captured), description("DUPLICATE_INVOICE_ID", "orders.create"));
         assert_eq!(status("INVALID_RESOURCE_ID", "orders.get"), 404);
         assert_eq!(status("SOMETHING_NEW", "orders.get"), 422);
     }
@@ -74,11 +65,8 @@ mod tests {
     /// Texts are PayPal's own wherever its documents, which lie beside the repository, have one.
     #[test]
     fn texts_are_those_of_the_documents() {
-        const OURS: &[&str] = &[
-            "REAUTHORIZATION_TOO_SOON",
-            "SETUP_TOKEN_NOT_APPROVED",
-            "SETUP_TOKEN_ALREADY_USED",
-        ];
+        const OURS: &[&str] =
+            &["REAUTHORIZATION_TOO_SOON", "SETUP_TOKEN_NOT_APPROVED", "SETUP_TOKEN_ALREADY_USED"];
         let named = std::env::var_os("EARNEST_SHARED").map(std::path::PathBuf::from);
         let beside = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
@@ -94,9 +82,7 @@ mod tests {
         };
         let read = |name: &str| {
             let text = std::fs::read_to_string(folder.join(name)).unwrap();
-            serde_json::from_str::<serde_json::Value>(&text)
-                .unwrap()
-                .to_string()
+            serde_json::from_str::<serde_json::Value>(&text).unwrap().to_string()
         };
         let documents = read("checkout_orders_v2.json") + &read("payments_payment_v2.json");
         for entry in TABLE.iter().filter(|entry| !OURS.contains(&entry.issue)) {

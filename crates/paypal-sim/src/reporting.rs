@@ -34,9 +34,7 @@ fn instant(text: &str) -> Option<Timestamp> {
     if text.len() < 20 || !matches!(text.as_bytes().get(10), Some(b'T' | b't')) {
         return None;
     }
-    text.parse::<Timestamp>()
-        .or_else(|_| Timestamp::strptime("%Y-%m-%dT%H:%M:%S%z", text))
-        .ok()
+    text.parse::<Timestamp>().or_else(|_| Timestamp::strptime("%Y-%m-%dT%H:%M:%S%z", text)).ok()
 }
 
 fn required_instant(call: &Call<'_>, name: &str) -> Result<Timestamp, Problem> {
@@ -75,16 +73,9 @@ fn whole_number(
     let Some(text) = call.request.parameter(name) else {
         return Ok(default);
     };
-    text.parse::<usize>()
-        .ok()
-        .filter(|number| (1..=most).contains(number))
-        .ok_or_else(|| {
-            query_fault(
-                "INVALID_PARAMETER_VALUE",
-                name,
-                "The value is outside its range.",
-            )
-        })
+    text.parse::<usize>().ok().filter(|number| (1..=most).contains(number)).ok_or_else(|| {
+        query_fault("INVALID_PARAMETER_VALUE", name, "The value is outside its range.")
+    })
 }
 
 /// `GET /v1/reporting/transactions`.
@@ -134,10 +125,7 @@ pub(crate) fn search(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let pages = total.div_ceil(page_size);
     body.insert("total_pages".into(), json!(pages));
     body.insert("links".into(), links(call, page, pages));
-    Ok(Outcome::Json {
-        status: 200,
-        body: Value::Object(body),
-    })
+    Ok(Outcome::Json { status: 200, body: Value::Object(body) })
 }
 
 fn check_window(
@@ -182,11 +170,7 @@ impl Filter {
     fn of(call: &Call<'_>) -> Self {
         let given = |name: &str| call.request.parameter(name);
         let fields = given("fields").unwrap_or_else(|| "transaction_info".to_owned());
-        let wants = |name: &str| {
-            fields
-                .split(',')
-                .any(|field| field == "all" || field == name)
-        };
+        let wants = |name: &str| fields.split(',').any(|field| field == "all" || field == name);
         let amount = given("transaction_amount").and_then(|range| {
             let (from, to) = range.split_once(" TO ")?;
             Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
@@ -219,9 +203,7 @@ impl Filter {
         let is = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == actual)
         };
-        let in_range = self
-            .amount
-            .is_none_or(|(from, to)| (from..=to).contains(&row.gross.minor));
+        let in_range = self.amount.is_none_or(|(from, to)| (from..=to).contains(&row.gross.minor));
         let affects = status == RowStatus::Success && row.kind != RowKind::Authorization;
         (affects || !self.balance_affecting_only)
             && is(&self.transaction_id, &row.transaction_id)
@@ -266,17 +248,11 @@ fn detail(call: &Call<'_>, row: &Row, as_of: Timestamp, filter: &Filter) -> Opti
     }
     info.insert("transaction_status".into(), json!(status.letter()));
     if !filter.is_narrowed() && status == RowStatus::Success {
-        let ending = call
-            .world
-            .books
-            .balance_at(row.gross.currency, updated.max(row.initiated));
+        let ending = call.world.books.balance_at(row.gross.currency, updated.max(row.initiated));
         info.insert("ending_balance".into(), ending.json());
         info.insert("available_balance".into(), ending.json());
     }
-    for (name, text) in [
-        ("invoice_id", &row.invoice_id),
-        ("custom_field", &row.custom_id),
-    ] {
+    for (name, text) in [("invoice_id", &row.invoice_id), ("custom_field", &row.custom_id)] {
         if let Some(text) = text.as_deref().and_then(report_text) {
             info.insert(name.into(), json!(text));
         }
@@ -345,10 +321,7 @@ pub(crate) fn balances(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             .min(refreshed),
         None => refreshed,
     };
-    let wanted = call
-        .request
-        .parameter("currency_code")
-        .filter(|code| code != "ALL");
+    let wanted = call.request.parameter("currency_code").filter(|code| code != "ALL");
     let mut currencies = call.world.books.currencies();
     if let Some(code) = wanted {
         let Some(currency) = Currency::from_code(&code) else {

@@ -12,10 +12,7 @@ use crate::world::{
 use crate::{ids, render, schemas};
 
 fn text_at(value: &Value, pointer: &str) -> Option<String> {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .map(str::to_owned)
+    value.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// `POST /v3/vault/setup-tokens`.
@@ -45,10 +42,7 @@ pub(crate) fn create_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         expires: plus_seconds(call.now, SETUP_TOKEN_LIFE_SECONDS),
     };
     call.world.setup_tokens.insert(id.clone(), token);
-    Ok(Outcome::Resource {
-        resource: Resource::SetupToken(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::SetupToken(id), created: true })
 }
 
 /// Only PayPal wallets can be saved here; an account without card vaulting says so.
@@ -63,10 +57,9 @@ fn not_this_source(call: &Call<'_>) -> Problem {
             "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
             format!("/payment_source/{name}"),
         )]),
-        None => Problem::invalid(vec![Detail::body(
-            "MISSING_REQUIRED_PARAMETER",
-            "/payment_source",
-        )]),
+        None => {
+            Problem::invalid(vec![Detail::body("MISSING_REQUIRED_PARAMETER", "/payment_source")])
+        }
     }
 }
 
@@ -77,10 +70,7 @@ pub(crate) fn get_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         return Err(Problem::unknown_id());
     }
     call.refusal()?;
-    Ok(Outcome::Resource {
-        resource: Resource::SetupToken(id),
-        created: false,
-    })
+    Ok(Outcome::Resource { resource: Resource::SetupToken(id), created: false })
 }
 
 /// `POST /v3/vault/payment-tokens`.
@@ -102,21 +92,12 @@ pub(crate) fn create_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         _ => return Err(Problem::business("SETUP_TOKEN_NOT_APPROVED")),
     };
     call.refusal()?;
-    let id = save(
-        call.world,
-        setup.customer_id,
-        setup.merchant_customer_id,
-        setup.wallet,
-        payer,
-    );
+    let id = save(call.world, setup.customer_id, setup.merchant_customer_id, setup.wallet, payer);
     if let Some(setup) = call.world.setup_tokens.get_mut(&setup_id) {
         setup.status = SetupStatus::Vaulted;
     }
     announce(call.world, "VAULT.PAYMENT-TOKEN.CREATED", &id, call.now);
-    Ok(Outcome::Resource {
-        resource: Resource::PaymentToken(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::PaymentToken(id), created: true })
 }
 
 /// Keeps a wallet and returns the id it can be charged by.
@@ -151,20 +132,15 @@ pub(crate) fn has_saved(world: &World, payer: &Payer) -> bool {
 }
 
 pub(crate) fn announce(world: &mut World, event: &'static str, id: &str, now: jiff::Timestamp) {
-    if let Some(body) = world
-        .payment_tokens
-        .get(id)
-        .map(|token| render::payment_token(world, token))
+    if let Some(body) =
+        world.payment_tokens.get(id).map(|token| render::payment_token(world, token))
     {
         world.emit(event, body, now);
     }
 }
 
 fn live<'a>(world: &'a World, id: &str) -> Option<&'a PaymentToken> {
-    world
-        .payment_tokens
-        .get(id)
-        .filter(|token| token.state == TokenState::Live)
+    world.payment_tokens.get(id).filter(|token| token.state == TokenState::Live)
 }
 
 /// `GET /v3/vault/payment-tokens/{id}`.
@@ -174,10 +150,7 @@ pub(crate) fn get_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         return Err(Problem::unknown_id());
     }
     call.refusal()?;
-    Ok(Outcome::Resource {
-        resource: Resource::PaymentToken(id),
-        created: false,
-    })
+    Ok(Outcome::Resource { resource: Resource::PaymentToken(id), created: false })
 }
 
 /// `DELETE /v3/vault/payment-tokens/{id}`.
@@ -193,10 +166,8 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Result<Outcome, Problem> {
 
 /// Ends a saved wallet, by the merchant or by the payer; false if there is no live one.
 pub(crate) fn end(world: &mut World, id: &str, state: TokenState, now: jiff::Timestamp) -> bool {
-    let Some(token) = world
-        .payment_tokens
-        .get_mut(id)
-        .filter(|token| token.state == TokenState::Live)
+    let Some(token) =
+        world.payment_tokens.get_mut(id).filter(|token| token.state == TokenState::Live)
     else {
         return false;
     };
@@ -233,15 +204,9 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         .map(|token| render::payment_token(call.world, token))
         .collect();
     let total = all.len();
-    let shown: Vec<Value> = all
-        .into_iter()
-        .skip((page - 1) * page_size)
-        .take(page_size)
-        .collect();
+    let shown: Vec<Value> = all.into_iter().skip((page - 1) * page_size).take(page_size).collect();
     let query = format!("customer_id={customer_id}&page_size={page_size}&page={page}");
-    let href = call
-        .world
-        .href(&format!("/v3/vault/payment-tokens?{query}"));
+    let href = call.world.href(&format!("/v3/vault/payment-tokens?{query}"));
     let mut body = json!({
         "customer": {"id": customer_id},
         "payment_tokens": shown,

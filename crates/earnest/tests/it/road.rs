@@ -53,7 +53,13 @@ async fn walk_b() {
 
     assert_eq!(world.report(&voucher, "redeemed").await["outcome"], "billed");
     use paypal_sim::{Effect, Fault};
-    world.sim().add_fault(Fault::on("orders.create", Effect::Decline("INSTRUMENT_DECLINED".to_owned()))).unwrap();
+    world
+        .sim()
+        .add_fault(Fault::on(
+            "orders.create",
+            Effect::Issue { issue: "INSTRUMENT_DECLINED".to_owned() },
+        ))
+        .unwrap();
     world.call("owner", Method::POST, &format!("/v1/tabs/{b}/close"), None).await.expect(202);
     world.settle_down().await;
     assert_eq!(world.totals(&owed(&b)).await, "0/50/0/0");

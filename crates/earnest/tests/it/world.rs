@@ -1,8 +1,8 @@
 //! A whole Earnest on loopback with a clock that only tests move, a simulated PayPal on the same
 //! clock, and callers for every role.
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use earnest::config::Config;
 use earnest::serve::{Running, Start};
@@ -160,7 +160,13 @@ impl World {
     }
 
     /// A request as a role (or with a key that begins with `ek_`); a body makes it JSON.
-    pub async fn call(&self, role: &str, method: Method, path: &str, body: Option<Value>) -> Answer {
+    pub async fn call(
+        &self,
+        role: &str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Answer {
         self.call_with(role, method, path, body, &[]).await
     }
 
@@ -268,7 +274,10 @@ impl World {
     /// Reports one voucher; the result line.
     pub async fn report(&self, voucher: &str, fate: &str) -> Value {
         let report = json!({ "voucher": voucher, "fate": fate, "claimed_at": self.clock.now() });
-        let body = self.post("seller", "/v1/vouchers/report", json!({ "reports": [report] })).await.expect(200);
+        let body = self
+            .post("seller", "/v1/vouchers/report", json!({ "reports": [report] }))
+            .await
+            .expect(200);
         body["results"][0].clone()
     }
 
@@ -288,7 +297,8 @@ impl World {
     pub async fn totals(&self, account: &str) -> String {
         let path = format!("/v1/accounts?prefix={account}");
         let body = self.get("operator", &path).await.expect(200);
-        let row = body["data"].as_array().unwrap().iter().find(|row| row["name"] == account).cloned();
+        let row =
+            body["data"].as_array().unwrap().iter().find(|row| row["name"] == account).cloned();
         let row = row.unwrap_or_default();
         let part = |name: &str| {
             let micros = row[name].as_i64().unwrap_or(0);
@@ -321,7 +331,8 @@ async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let answer = request.send().await.unwrap();
     let (status, headers) = (answer.status(), answer.headers().clone());
     let bytes = answer.bytes().await.unwrap();
-    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()));
+    let body = serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()));
     Answer { status, headers, body }
 }
 

@@ -41,18 +41,11 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         "create_time": rfc3339(call.now),
         "update_time": rfc3339(call.now),
     });
-    let unit = call
-        .world
-        .orders
-        .get_mut(&id)
-        .and_then(|order| order.units.get_mut(at));
+    let unit = call.world.orders.get_mut(&id).and_then(|order| order.units.get_mut(at));
     if let Some(unit) = unit {
         unit.trackers.push(tracker);
     }
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: true })
 }
 
 /// `PATCH /v2/checkout/orders/{id}/trackers/{tracker_id}`.
@@ -74,10 +67,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         .find(|tracker| tracker.get("id").and_then(Value::as_str) == Some(tracker_id.as_str()))
         .and_then(Value::as_object_mut);
     let Some(tracker) = tracker else {
-        return Err(Problem::by_issue(
-            "TRACKER_ID_NOT_FOUND",
-            "orders.trackers.patch",
-        ));
+        return Err(Problem::by_issue("TRACKER_ID_NOT_FOUND", "orders.trackers.patch"));
     };
     for change in changes {
         let path = change.get("path").and_then(Value::as_str);
@@ -88,10 +78,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             }
             Some("/items" | "/notify_payer") => {}
             _ => {
-                return Err(Problem::invalid(vec![Detail::body(
-                    "FIELD_NOT_PATCHABLE",
-                    "/0/path",
-                )]));
+                return Err(Problem::invalid(vec![Detail::body("FIELD_NOT_PATCHABLE", "/0/path")]));
             }
         }
     }
