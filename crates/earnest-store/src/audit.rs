@@ -5,7 +5,7 @@
 //! the write-ahead log from being folded. What only the business knows (settlements within their
 //! lines, refunds within their capture) joins as a [`Check`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use crate::backend::KeyAddress;
@@ -273,6 +273,8 @@ struct Fold {
     chains: HashMap<TransferId, (Hold, u64, Option<u64>)>,
     rows: HashMap<[u8; 16], [u8; 32]>,
     keys: HashMap<KeyAddress, (Fingerprint, u64)>,
+    /// The accounts that the entry at hand changed.
+    changed: BTreeSet<AccountId>,
 }
 
 impl Default for Fold {
@@ -283,6 +285,7 @@ impl Default for Fold {
             chains: HashMap::new(),
             rows: HashMap::new(),
             keys: HashMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 }
@@ -299,6 +302,7 @@ impl Books for Fold {
     fn set_totals(&mut self, account: AccountId, totals: Totals) {
         let last = self.head.seq;
         self.accounts.insert(account, (totals, last));
+        self.changed.insert(account);
     }
 
     fn set_hold(&mut self, id: TransferId, mut hold: Hold) {
@@ -331,27 +335,22 @@ impl Fold {
         if entry.hash(&self.head.hash) != *hash {
             found.push(at("hash_chain_is_intact", "not the hash of what is stored".to_owned()));
         }
-        let before: Vec<u64> = accounts
+        self.changed.clear();
+        let before: Vec<(AccountId, u64)> = accounts
             .iter()
-            .map(|(id, _)| self.accounts.get(id).map(|(_, last)| *last).unwrap_or_default())
+            .map(|(id, _)| (*id, self.accounts.get(id).map_or(0, |(_, last)| *last)))
             .collect();
         self.head = Head { seq: entry.seq, at: entry.at, hash: *hash };
-        for ((id, said), was) in accounts.iter().zip(before) {
-            if *said != was {
-                let what = format!("`{id}` changed last in entry {was}, not {said}");
-                found.push(at("history_is_linked", what));
-            }
-        }
         for op in &entry.ops {
             if let Err(why) = ledger::apply(self, op) {
                 found.push(at(rule(&why), format!("{}: {why}", describe(op))));
             }
         }
-        for (id, (_, last)) in accounts.iter().filter_map(|(id, _)| self.accounts.get_key_value(id))
-        {
-            if *last != entry.seq {
-                found.push(at("history_is_linked", format!("`{id}` did not change")));
-            }
+        // INVARIANT: history_is_linked
+        let listed: BTreeSet<AccountId> = accounts.iter().map(|(id, _)| *id).collect();
+        if *accounts != before || listed != self.changed || listed.len() != accounts.len() {
+            let what = format!("says {accounts:?}, changed {:?} after {before:?}", self.changed);
+            found.push(at("history_is_linked", what));
         }
         self.take_key(entry, found);
         for put in &entry.puts {

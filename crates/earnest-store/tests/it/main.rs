@@ -1,5 +1,5 @@
 //! The store, seen from outside: one suite for every engine, faults, crashes, audits.
-#![allow(missing_docs, clippy::arithmetic_side_effects)]
+#![allow(missing_docs, unreachable_pub, clippy::arithmetic_side_effects)]
 
 mod audits;
 mod cases;

@@ -96,9 +96,9 @@ impl Record for Bought {
     }
     fn lists(&self) -> Vec<ListEntry> {
         vec![
-            ListEntry::new("bought", "", self.at),
-            ListEntry::new("bought", self.owner, self.at),
-            ListEntry::new("bought_by_state", &self.state, self.at),
+            ListEntry::timed("bought", "", self.at),
+            ListEntry::timed("bought", self.owner, self.at),
+            ListEntry::timed("bought_by_state", &self.state, self.at),
         ]
     }
 }
