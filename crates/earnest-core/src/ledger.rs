@@ -657,8 +657,9 @@ impl Draft {
         let Some((_, totals)) = self.0.iter().find(|(id, _)| *id == leg.debit) else {
             return Ok(());
         };
-        let used = totals.debits().ok_or(overflow.clone())?;
-        let most = totals.credits_posted.checked_add(room).ok_or(overflow)?;
+        let used = totals.debits().ok_or(overflow)?;
+        // What is past the largest amount is room for every amount there is.
+        let most = totals.credits_posted.checked_add(room).unwrap_or(Micros::MAX);
         if used > most {
             let used = used.saturating_sub(totals.credits_posted);
             return Err(Rejection::NoRoom { account: leg.debit, used, room });
