@@ -160,7 +160,7 @@ impl Unit for Authorize {
         let mut touches = Touches::new();
         touches.row::<Seller>(self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
-        touch_place(&mut touches, view, self.owner, self.ids.tab);
+        touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
         touches.row::<Agent>(self.agent);
         touches.row::<Policy>(PolicySubject::Agent(self.agent));
         touches.row::<RateWindow>(self.agent);

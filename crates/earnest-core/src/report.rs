@@ -288,7 +288,8 @@ impl Unit for LateLine {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touch_place(&mut touches, view, self.owner, self.no_tab);
+        // It opens no tab, so it carries nothing either: the chain of the line stands in.
+        touch_place(&mut touches, view, self.owner, self.no_tab, self.chain);
         touches.row::<Purchase>(self.told.claims.sub);
         touches.hold(self.chain);
         touches.account(Account::SellerAccrued(self.told.seller).usd());

@@ -198,13 +198,23 @@ pub(crate) struct Place {
     carry: Vec<(Tab, Micros)>,
 }
 
-/// Touches what [`place`] needs: earlier tabs and their accounts, the open tab or the new one.
-pub(crate) fn touch_place(touches: &mut Touches, view: &View, owner: OwnerId, fresh: TabId) {
+/// Touches what [`place`] needs: earlier tabs and their accounts, the open tab or the new one and
+/// the chain that carries to it.
+pub(crate) fn touch_place(
+    touches: &mut Touches,
+    view: &View,
+    owner: OwnerId,
+    fresh: TabId,
+    carry: TransferId,
+) {
     touches.row::<Owner>(owner);
     let Some(row) = view.peek::<Owner>(owner) else { return };
     let tab = row.open_tab.unwrap_or(fresh);
     touches.row::<Tab>(tab);
     touches.account(Account::TabOwed(tab).usd());
+    if row.open_tab.is_none() {
+        touches.hold(carry);
+    }
     for earlier in row.earlier_tabs.iter().chain(&row.frozen_tab) {
         touches.row::<Tab>(earlier);
         touches.account(Account::TabOwed(*earlier).usd());
@@ -342,7 +352,7 @@ impl Unit for OpenByOwner {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touch_place(&mut touches, view, self.owner, self.tab);
+        touch_place(&mut touches, view, self.owner, self.tab, self.chain);
         touches
     }
 
