@@ -9,7 +9,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::authorize::{Chosen, audience, legs, split, tab_facts, used};
-use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, TabId, TransferId, VoucherId};
+use crate::id::{
+    AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId,
+};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
@@ -295,17 +297,15 @@ impl Unit for LateLine {
         touches.account(Account::SellerAccrued(self.told.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
         touches.account(Account::Memo.usd());
-        // The agent's guard comes before the purchase in the lock order: the purchase, which names
-        // it, was read beforehand, and its agent never changes.
-        if let Some(purchase) = view.peek::<Purchase>(self.told.claims.sub) {
-            touches.row::<Policy>(PolicySubject::Agent(purchase.agent));
-            if let Some(owner) = view.peek::<Owner>(self.owner) {
-                let session =
-                    Tab::new(owner.open_tab.unwrap_or(self.no_tab), owner.id, now).session();
-                let day = owner.zone_at(now).day(now);
-                for account in limit_accounts(owner.id, purchase.agent, session, day) {
-                    touches.account(account);
-                }
+        // The agent's guard comes before the purchase in the lock order, so it cannot be learnt from
+        // it here: the purchase was read beforehand, and its agent never changes.
+        touches.row::<Agent>(self.agent);
+        touches.row::<Policy>(PolicySubject::Agent(self.agent));
+        if let Some(owner) = view.peek::<Owner>(self.owner) {
+            let session = SessionId::from_value(owner.open_tab.unwrap_or(self.no_tab).value());
+            let day = owner.zone_at(now).day(now);
+            for account in limit_accounts(owner.id, self.agent, session, day) {
+                touches.account(account);
             }
         }
         touches
