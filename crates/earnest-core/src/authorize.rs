@@ -431,6 +431,8 @@ impl Authorize {
         effects.put(window)
     }
 
+    /// The owner's live *yes, this once*. A yes that came as a grant counts through the grant alone:
+    /// its sum includes the purchase it answered, and taking the grant back takes the yes back.
     fn live_approval(
         &self,
         view: &View,
@@ -440,6 +442,7 @@ impl Authorize {
         let Some(id) = purchase.approval else { return Ok(None) };
         let approval = view.need::<Approval>(id)?;
         let live = approval.state == ApprovalState::Approved
+            && approval.grant.is_none()
             && !approval.is_expired(now)
             && approval.binding == binding(self.agent, &self.quote);
         Ok(live.then(|| approval.clone()))
