@@ -16,7 +16,7 @@ use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
 use crate::settings::Settings;
-use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
+use crate::tab::{LineRange, Tab, TabState, add, credit_line, other_frozen, room, touch_tabs};
 use crate::time::{Timestamp, after};
 use crate::treasurer::{Plan, plan};
 use crate::unit::{
@@ -416,7 +416,7 @@ impl Unit for RecordOutcome {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
+        touch_tabs(&mut touches, view, self.owner);
         touches.row::<Tab>(self.tab);
         touches.row::<Settlement>(self.settlement);
         touches.row::<Intent>(self.intent);
@@ -525,7 +525,7 @@ impl RecordOutcome {
         state.intent.paypal_capture = Some(charge.paypal_capture.clone());
         state.owner.settled_micros = add(state.owner.settled_micros, posted)?;
         state.tab.open_settlement = None;
-        state.thaw();
+        state.thaw(view)?;
         // What was pending becomes posted, so the rest is what stays collectible, and any shortfall.
         let rest = add(view.totals(state.tab.owed())?.collectible(), short)?;
         if state.tab.state == TabState::Closed && rest.is_zero() && state.tab.pending_holds == 0 {
@@ -581,15 +581,14 @@ impl RecordOutcome {
 }
 
 impl Recording {
-    /// A frozen tab goes on once an attempt succeeded.
-    fn thaw(&mut self) {
-        if self.owner.frozen_tab == Some(self.tab.id) {
-            self.owner.frozen_tab = None;
-        }
+    /// A frozen tab goes on once an attempt succeeded; the owner waits on while another is frozen.
+    fn thaw(&mut self, view: &View) -> Result<(), Stop> {
+        self.owner.frozen_tab = other_frozen(view, &self.owner, self.tab.id)?;
         if self.tab.state == TabState::Frozen {
             let open = self.owner.open_tab == Some(self.tab.id);
             self.tab.state = if open { TabState::Open } else { TabState::Closed };
         }
+        Ok(())
     }
 
     /// The payer's side said no: the lines are unsettled again, and the tab is frozen.
@@ -597,7 +596,7 @@ impl Recording {
         self.effects.op(Op::Void { id: self.settlement.hold });
         self.tab.open_settlement = None;
         self.tab.state = TabState::Frozen;
-        self.owner.frozen_tab = Some(self.tab.id);
+        self.owner.frozen_tab.get_or_insert(self.tab.id);
         let own = |range: &LineRange| range.tab == self.tab.id;
         if let Some(range) = self.settlement.lines.iter().find(|range| own(range)) {
             self.tab.settled_lines = range.from;

@@ -222,6 +222,26 @@ pub(crate) fn touch_place(
     touches.row::<Policy>(PolicySubject::Owner(owner));
 }
 
+/// Touches every tab of an owner that still counts.
+pub(crate) fn touch_tabs(touches: &mut Touches, view: &View, owner: OwnerId) {
+    touches.row::<Owner>(owner);
+    let Some(row) = view.peek::<Owner>(owner) else { return };
+    for tab in row.earlier_tabs.iter().chain(&row.open_tab).chain(&row.frozen_tab) {
+        touches.row::<Tab>(tab);
+    }
+}
+
+/// Another tab of the owner that is frozen: while one is, no purchase passes, whatever became of
+/// `but`. Needs [`touch_tabs`].
+pub(crate) fn other_frozen(view: &View, owner: &Owner, but: TabId) -> Result<Option<TabId>, Stop> {
+    for id in owner.earlier_tabs.iter().chain(&owner.open_tab) {
+        if *id != but && view.need::<Tab>(id)?.state == TabState::Frozen {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(None)
+}
+
 /// The open tab, or the new one with what it takes over.
 pub(crate) fn place(
     view: &View,
@@ -450,10 +470,11 @@ impl Unit for WriteOff {
         self.key.clone()
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
+        touch_tabs(&mut touches, view, self.owner);
         touches.row::<Tab>(self.tab);
+        touches.hold(self.chain);
         touches.account(Account::TabOwed(self.tab).usd());
         touches.account(Account::Losses.usd());
         touches
@@ -496,7 +517,7 @@ impl Unit for WriteOff {
         owner.frozen = Some("a tab was written off".to_owned());
         owner.credit_line_micros = Some(Micros::ZERO);
         owner.earlier_tabs.retain(|id| *id != tab.id);
-        owner.frozen_tab = owner.frozen_tab.filter(|id| *id != tab.id);
+        owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
         owner.open_tab = owner.open_tab.filter(|id| *id != tab.id);
         let mut effects = Effects::answer((tab.clone(), rest));
         effects.bind(rest.get());

@@ -409,7 +409,7 @@ fn freeze(
     let mut tab = view.need::<Tab>(tab)?.clone();
     if tab.state == TabState::Open {
         tab.state = TabState::Frozen;
-        owner.frozen_tab = Some(tab.id);
+        owner.frozen_tab.get_or_insert(tab.id);
         effects.event("tab.frozen", &[&owner.id], json!({ "tab": tab.id }));
         effects.put(tab)?;
     }
