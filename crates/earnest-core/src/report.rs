@@ -9,9 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::authorize::{Chosen, audience, legs, split, tab_facts, used};
-use crate::id::{
-    AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId,
-};
+use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};

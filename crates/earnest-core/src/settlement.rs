@@ -584,10 +584,7 @@ impl Recording {
     /// A frozen tab goes on once an attempt succeeded; the owner waits on while another is frozen.
     fn thaw(&mut self, view: &View) -> Result<(), Stop> {
         self.owner.frozen_tab = other_frozen(view, &self.owner, self.tab.id)?;
-        if self.tab.state == TabState::Frozen {
-            let open = self.owner.open_tab == Some(self.tab.id);
-            self.tab.state = if open { TabState::Open } else { TabState::Closed };
-        }
+        self.tab.thaw(self.owner.open_tab);
         Ok(())
     }
 

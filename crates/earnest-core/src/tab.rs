@@ -147,6 +147,14 @@ impl Tab {
         self.lines
     }
 
+    /// Frozen no more: open again where it is still its owner's open tab, else closed.
+    pub(crate) fn thaw(&mut self, open_tab: Option<TabId>) {
+        if self.state == TabState::Frozen {
+            let open = open_tab == Some(self.id);
+            self.state = if open { TabState::Open } else { TabState::Closed };
+        }
+    }
+
     /// One hold less.
     pub fn resolve_hold(&mut self) {
         self.pending_holds = self.pending_holds.saturating_sub(1);
