@@ -440,7 +440,12 @@ impl Unit for RecordOutcome {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Settlement>, Stop> {
         let mut intent = view.need::<Intent>(self.intent)?.clone();
         let settlement = view.need::<Settlement>(self.settlement)?;
-        let (fate, how) = self.judged(&intent);
+        let confirm_above = self.settings.confirm_not_charged_above_micros;
+        let (fate, doubt) = intent.judge(&self.fate, confirm_above, now);
+        let how = match doubt {
+            Some(doubt) => format!("{}, {doubt}", self.evidence.how),
+            None => self.evidence.how.clone(),
+        };
         let was = intent.state;
         if !intent.take(self.fence, &fate, Evidence { how, ..self.evidence.clone() }, now) {
             return self.late(view, intent, was, settlement);
@@ -485,16 +490,6 @@ struct Recording {
 }
 
 impl RecordOutcome {
-    /// Above the operator's amount, *not charged* needs a person's word beside the evidence.
-    fn judged(&self, intent: &Intent) -> (Fate<Charge>, String) {
-        let large = intent.amount_micros > Some(self.settings.confirm_not_charged_above_micros);
-        if self.fate == Fate::NotCharged && large && !intent.confirmed {
-            let how = format!("{}, waiting for the operator's word", self.evidence.how);
-            return (Fate::Unknown, how);
-        }
-        (self.fate.clone(), self.evidence.how.clone())
-    }
-
     fn captured(
         &self,
         view: &View,
