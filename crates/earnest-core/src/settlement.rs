@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::id::{IntentId, OwnerId, ReceiptId, SettlementId, TabId, TransferId};
 use crate::intent::{Charge, Evidence, Fate, Intent, IntentState, Purpose};
-use crate::ledger::{Account, Cause, Leg, Op};
+use crate::ledger::{Account, Cause, Hold, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
@@ -425,7 +425,7 @@ impl Unit for RecordOutcome {
             touches.hold_and_accounts(settlement.hold, view);
         }
         if let Fate::Done(charge) = &self.fate {
-            for kind in ["captured", "fee", "suspense"] {
+            for kind in ["captured", "fee", "suspense", "cleared"] {
                 touches.hold(chain_of(kind, &charge.paypal_capture));
             }
             touches.account(Account::CaptureRefundable(self.intent).usd());
@@ -440,15 +440,25 @@ impl Unit for RecordOutcome {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Settlement>, Stop> {
         let mut intent = view.need::<Intent>(self.intent)?.clone();
         let settlement = view.need::<Settlement>(self.settlement)?;
+        let of = (settlement.owner, settlement.tab);
+        if intent.purpose != Purpose::Settlement(settlement.id) || of != (self.owner, self.tab) {
+            return Err(Stop::Bug(format!("intent {} is for something else", intent.id)));
+        }
         let confirm_above = self.settings.confirm_not_charged_above_micros;
-        let (fate, doubt) = intent.judge(&self.fate, confirm_above, now);
+        let booked = self.booked(view)?;
+        let (fate, doubt) = match booked {
+            Booked::Elsewhere if intent.state.is_open() => {
+                (Fate::Unknown, Some("the capture is booked for something else"))
+            }
+            _ => intent.judge(&self.fate, confirm_above, now),
+        };
         let how = match doubt {
             Some(doubt) => format!("{}, {doubt}", self.evidence.how),
             None => self.evidence.how.clone(),
         };
         let was = intent.state;
         if !intent.take(self.fence, &fate, Evidence { how, ..self.evidence.clone() }, now) {
-            return self.late(view, intent, was, settlement);
+            return self.late(intent, was, booked, settlement);
         }
         let state = Recording {
             settlement: settlement.clone(),
@@ -458,7 +468,7 @@ impl Unit for RecordOutcome {
             effects: Effects::answer(()),
         };
         match fate {
-            Fate::Done(charge) => self.captured(view, state, &charge, now),
+            Fate::Done(charge) => self.captured(view, state, &charge, booked, now),
             Fate::Pending { paypal_order, paypal_capture } => {
                 let mut state = state;
                 let known = |new: Option<String>, old: Option<String>| new.or(old);
@@ -480,6 +490,18 @@ impl Unit for RecordOutcome {
     }
 }
 
+/// Where the money of a capture stands before it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Booked {
+    /// Nowhere.
+    No,
+    /// Wholly in suspense, since it arrived for an attempt that had been closed as *not charged*;
+    /// the next attempt, under the same invoice, found it.
+    InSuspense,
+    /// For a settlement.
+    Elsewhere,
+}
+
 /// The rows that change together when an outcome is recorded.
 struct Recording {
     settlement: Settlement,
@@ -490,11 +512,25 @@ struct Recording {
 }
 
 impl RecordOutcome {
+    /// Whether the capture that was learnt of is in the books already: one capture, one effect.
+    // INVARIANT: a_capture_is_booked_once
+    fn booked(&self, view: &View) -> Result<Booked, Stop> {
+        let Fate::Done(charge) = &self.fate else { return Ok(Booked::No) };
+        let chain = |kind| view.hold(chain_of(kind, &charge.paypal_capture));
+        if chain("captured")?.is_none() {
+            return Ok(Booked::No);
+        }
+        let whole = |hold: &Hold| hold.legs.iter().any(|leg| leg.amount == charge.amount);
+        let suspended = chain("suspense")?.is_some_and(whole) && chain("cleared")?.is_none();
+        Ok(if suspended { Booked::InSuspense } else { Booked::Elsewhere })
+    }
+
     fn captured(
         &self,
         view: &View,
         mut state: Recording,
         charge: &Charge,
+        booked: Booked,
         now: Timestamp,
     ) -> Result<Effects<Settlement>, Stop> {
         let asked = state.settlement.amount_micros;
@@ -502,10 +538,20 @@ impl RecordOutcome {
         if posted.is_zero() {
             return Err(Stop::Bug(format!("capture {} of nothing", charge.paypal_capture)));
         }
-        state.effects.op(Op::Post { id: state.settlement.hold, amounts: vec![posted] });
-        self.book_capture(&mut state.effects, charge, charge.amount.saturating_sub(posted));
+        let hold = state.settlement.hold;
+        if booked == Booked::InSuspense {
+            let leg = Leg::new(Account::Suspense.usd(), state.tab.owed(), posted);
+            let id = chain_of("cleared", &charge.paypal_capture);
+            state.effects.op(Op::Void { id: hold });
+            state.effects.op(Op::Move { id, cause: Cause::SuspenseCleared, legs: vec![leg] });
+        } else {
+            state.effects.op(Op::Post { id: hold, amounts: vec![posted] });
+            self.book_capture(&mut state.effects, charge, charge.amount.saturating_sub(posted));
+        }
+        // What came short stays on the tab: carry in + lines - carry out = captured, as ever.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
+        state.settlement.carry_out_micros = add(state.settlement.carry_out_micros, short)?;
         state.settlement.state = if charge.amount == asked {
             SettlementState::Captured
         } else {
@@ -554,21 +600,20 @@ impl RecordOutcome {
     /// an intent that was closed as *nothing happened* is booked to suspense, once, and alarms.
     fn late(
         &self,
-        view: &View,
         intent: Intent,
         was: IntentState,
+        booked: Booked,
         settlement: &Settlement,
     ) -> Result<Effects<Settlement>, Stop> {
         let mut effects = Effects::answer(settlement.clone());
-        if let Fate::Done(charge) = &self.fate {
-            let known = intent.paypal_capture.as_deref() == Some(charge.paypal_capture.as_str());
-            let booked = view.hold(chain_of("suspense", &charge.paypal_capture))?.is_some();
-            if !was.is_open() && !known && !booked {
-                self.book_capture(&mut effects, charge, charge.amount);
-                let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
-                    "amount_micros": charge.amount });
-                effects.event("alarm.capture_of_closed_intent", &[], data);
-            }
+        if let Fate::Done(charge) = &self.fate
+            && !was.is_open()
+            && booked == Booked::No
+        {
+            self.book_capture(&mut effects, charge, charge.amount);
+            let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
+                "amount_micros": charge.amount });
+            effects.event("alarm.capture_of_closed_intent", &[], data);
         }
         effects.put(intent)?;
         Ok(effects)
