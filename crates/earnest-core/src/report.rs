@@ -124,6 +124,10 @@ impl Unit for Resolve {
                 step(Step::Done(ReportOutcome::AlreadyBilled, purchase.billed_micros))
             }
             PurchaseState::Unbilled => step(Step::Done(ReportOutcome::LateUnbilled, None)),
+            // A delivery that was reported as failed stays failed, whatever was held since.
+            _ if purchase.failed == Some(self.told.claims.jti) => {
+                step(Step::Done(ReportOutcome::Released, None))
+            }
             PurchaseState::Held if failed && latest => {
                 fail(view, purchase, self.told.claims.jti, now)
             }
@@ -132,9 +136,8 @@ impl Unit for Resolve {
                 self.keep(view, purchase, now)
             }
             PurchaseState::Held => bill(view, purchase, due, now),
-            _ if purchase.failed == Some(self.told.claims.jti) || failed => {
-                step(Step::Done(ReportOutcome::Released, None))
-            }
+            _ if failed && latest => note_failure(purchase, self.told.claims.jti, now),
+            _ if failed => step(Step::Done(ReportOutcome::Released, None)),
             _ if self.told.fate == Fate::Serving => step(Step::Done(ReportOutcome::Serving, None)),
             _ => step(Step::Late),
         }
@@ -238,6 +241,20 @@ fn fail(
     Ok(effects)
 }
 
+/// A failure that came when nothing was held any more: no later report makes a line of it.
+fn note_failure(
+    purchase: &Purchase,
+    jti: VoucherId,
+    now: Timestamp,
+) -> Result<Effects<Step>, Stop> {
+    let mut purchase = purchase.clone();
+    purchase.failed = Some(jti);
+    purchase.updated_at = now;
+    let mut effects = Effects::answer(Step::Done(ReportOutcome::Released, None));
+    effects.put(purchase)?;
+    Ok(effects)
+}
+
 fn release(
     view: &View,
     purchase: &Purchase,
@@ -330,6 +347,10 @@ impl Unit for LateLine {
             }
             // A hold exists after all: it was made between the two units.
             PurchaseState::Held => return Ok(Effects::answer(Step::Moved)),
+            // Reported as failed between the two units.
+            _ if purchase.failed == Some(self.told.claims.jti) => {
+                return Ok(Effects::answer(Step::Done(ReportOutcome::Released, None)));
+            }
             _ => {}
         }
         let too_late = now.as_second() > self.told.claims.exp.saturating_add(LATE_SECONDS);
