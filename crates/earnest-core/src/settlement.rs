@@ -190,6 +190,9 @@ impl Unit for Settle {
         touches.row::<Intent>(self.intent);
         touches.hold(self.hold);
         touches.account(Account::TabOwed(self.tab).usd());
+        for earlier in view.peek::<Owner>(self.owner).iter().flat_map(|owner| &owner.earlier_tabs) {
+            touches.account(Account::TabOwed(*earlier).usd());
+        }
         touches.account(Account::PaypalCash.usd());
         touches
     }
@@ -209,7 +212,7 @@ impl Unit for Settle {
             return Err(Refusal::new(Code::NotFound, "no such tab").into());
         };
         let totals = view.totals(tab.owed())?;
-        let room = room(self.own_limit, credit_line(owner, &self.settings), Micros::ZERO);
+        let room = self.room(view, owner)?;
         match plan(tab, &totals, room, self.asked, &self.settings, now) {
             Plan::Wait { why } => Ok(Effects::answer(Settled::Waited(why))),
             Plan::Carry { why } => end(owner, tab, totals.collectible(), why),
@@ -264,6 +267,15 @@ fn finish(owner: &mut Owner, tab: &mut Tab) {
 }
 
 impl Settle {
+    /// What the tab may owe, as the next purchase will find it.
+    fn room(&self, view: &View, owner: &Owner) -> Result<Micros, Stop> {
+        let mut earlier = Micros::ZERO;
+        for tab in owner.earlier_tabs.iter().filter(|tab| **tab != self.tab) {
+            earlier = add(earlier, view.totals(Account::TabOwed(*tab).usd())?.owed())?;
+        }
+        Ok(room(self.own_limit, credit_line(owner, &self.settings), earlier))
+    }
+
     /// A new settlement over everything that is in none.
     fn first(
         &self,
