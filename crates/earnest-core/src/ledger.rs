@@ -657,9 +657,10 @@ impl Draft {
         let Some((_, totals)) = self.0.iter().find(|(id, _)| *id == leg.debit) else {
             return Ok(());
         };
-        let used = totals.debits().ok_or(overflow.clone())?;
-        let most = totals.credits_posted.checked_add(room).ok_or(overflow)?;
-        if used > most {
+        let used = totals.debits().ok_or(overflow)?;
+        // Room past what can be counted is room enough.
+        let most = totals.credits_posted.checked_add(room);
+        if most.is_some_and(|most| used > most) {
             let used = used.saturating_sub(totals.credits_posted);
             return Err(Rejection::NoRoom { account: leg.debit, used, room });
         }
