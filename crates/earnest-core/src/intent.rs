@@ -419,6 +419,14 @@ pub struct Charge {
 }
 
 impl Intent {
+    /// Nothing is known, but what PayPal showed once is not forgotten because it could not be read
+    /// again: a pending capture stays one.
+    fn doubt(&mut self) {
+        if self.state != IntentState::Pending {
+            self.state = IntentState::Unknown;
+        }
+    }
+
     /// Records what was learnt under a fence; gives back whether the state may change. A result
     /// that comes under an older fence, or after the intent closed, is only evidence.
     pub fn take<T>(
@@ -452,20 +460,18 @@ impl Intent {
                 self.issue = Some(issue.clone());
             }
             Fate::NotCharged => self.state = IntentState::NotCharged,
-            // What PayPal showed once is not forgotten because it could not be read again.
-            Fate::Unknown if self.state == IntentState::Pending => self.next_at = after(now, 60),
             Fate::Unknown => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.next_at = self.backoff(now);
             }
             Fate::AlreadyDone { issue } => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.issue = Some(issue.clone());
                 self.read_only = true;
                 self.next_at = self.backoff(now);
             }
             Fate::NotYet { until } => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.next_at = *until;
             }
             Fate::NotRun => self.next_at = self.backoff(now),

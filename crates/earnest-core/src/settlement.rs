@@ -560,10 +560,9 @@ impl RecordOutcome {
             state.effects.op(Op::Post { id: hold, amounts: vec![posted] });
             self.book_capture(&mut state.effects, charge, charge.amount.saturating_sub(posted));
         }
-        // What came short stays on the tab: carry in + lines - carry out = captured, as ever.
+        // What came short stays on the tab, for the next settlement.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
-        state.settlement.carry_out_micros = add(state.settlement.carry_out_micros, short)?;
         state.settlement.state = if charge.amount == asked {
             SettlementState::Captured
         } else {

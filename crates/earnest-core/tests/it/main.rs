@@ -1,0 +1,15 @@
+//! The rules, run as they run for everybody: units through the store, in memory and on SQLite.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test that panics has failed, which is what it is for; threads and seeds from the \
+              environment are the test's, not the rules'"
+)]
+
+mod world;
