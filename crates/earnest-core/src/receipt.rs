@@ -84,7 +84,9 @@ pub struct Claims {
     pub carry_in_micros: Micros,
     /// Below a cent, left for the next.
     pub carry_out_micros: Micros,
-    /// What PayPal captured.
+    /// What PayPal was asked for: whole cents.
+    pub asked_micros: Micros,
+    /// What PayPal captured; what differs from what was asked is under review.
     pub captured_micros: Micros,
     /// What PayPal was expected to take.
     pub fee_predicted_micros: Micros,
@@ -98,7 +100,7 @@ pub struct Claims {
 
 impl Claims {
     /// Whether the figures agree with each other: the lines sum up, and carry in + lines - carry
-    /// out = captured, unless PayPal captured another amount than asked.
+    /// out = what PayPal was asked for.
     pub fn adds_up(&self) -> bool {
         let sum = self
             .lines
@@ -108,7 +110,7 @@ impl Claims {
             .carry_in_micros
             .checked_add(self.lines_micros)
             .and_then(|total| total.checked_sub(self.carry_out_micros));
-        sum == Some(self.lines_micros) && asked == Some(self.captured_micros)
+        sum == Some(self.lines_micros) && asked == Some(self.asked_micros)
     }
 }
 

@@ -69,9 +69,18 @@ fn check(name: &'static str, finding: Finding, detail: impl Into<String>) -> Che
     Check { name, finding, detail: detail.into() }
 }
 
-/// Looks at mode, credentials, scopes, balance and webhook; in that order, and stops at refused
-/// credentials.
-pub async fn checks(client: &Client, webhook_id: Option<&str>) -> Vec<Check> {
+/// What our own books know and PayPal is asked about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The configured webhook.
+    pub webhook_id: Option<&'a str>,
+    /// Accounts of payers with a vaulted method.
+    pub payer_ids: &'a [String],
+}
+
+/// Looks at mode, credentials, scopes, balance, payers and webhook; in that order, and stops at
+/// refused credentials.
+pub async fn checks(client: &Client, known: Known<'_>) -> Vec<Check> {
     let mut found = vec![mode(client)];
     let scopes = match client.scopes().await {
         Ok(scopes) => scopes,
@@ -85,8 +94,10 @@ pub async fn checks(client: &Client, webhook_id: Option<&str>) -> Vec<Check> {
     for feature in &FEATURES {
         found.push(scope_check(feature, feature.scopes.iter().any(|scope| has(scope))));
     }
-    found.push(balance(client, has(BALANCES_SCOPE)).await);
-    found.push(webhook(client, webhook_id).await);
+    let (balance, merchant) = balance(client, has(BALANCES_SCOPE)).await;
+    found.push(balance);
+    found.push(payers(merchant.as_deref(), known.payer_ids));
+    found.push(webhook(client, known.webhook_id).await);
     found.push(check(
         "unique_invoice",
         Finding::Skipped,
@@ -132,21 +143,37 @@ fn scope_check(feature: &Feature, given: bool) -> Check {
     check("scope", finding, detail)
 }
 
-async fn balance(client: &Client, allowed: bool) -> Check {
+/// Whether balances can be read; and the merchant's own account, where they name it.
+async fn balance(client: &Client, allowed: bool) -> (Check, Option<String>) {
     if !allowed {
         let detail = "the app may not read balances; payouts will start without that advice";
-        return check("balance", Finding::Warning, detail);
+        return (check("balance", Finding::Warning, detail), None);
     }
     match client.send(&reporting::balances()).await.outcome {
         Outcome::Done { resource: Resource::Balances(found) } => {
             let currencies: Vec<_> =
                 found.balances.iter().map(|balance| balance.currency.to_string()).collect();
             let detail = format!("readable in {}", currencies.join(", "));
-            check("balance", Finding::Good, detail)
+            (check("balance", Finding::Good, detail), found.account_id)
         }
         other => {
             let issue = other.issue().unwrap_or(other.as_str()).to_owned();
-            check("balance", Finding::Warning, format!("not readable: {issue}"))
+            (check("balance", Finding::Warning, format!("not readable: {issue}")), None)
+        }
+    }
+}
+
+/// PayPal refuses a payer who is the merchant ("you are logging into the seller's account").
+fn payers(merchant: Option<&str>, payer_ids: &[String]) -> Check {
+    let name = "buyer_is_not_seller";
+    match merchant {
+        None => check(name, Finding::Skipped, "the merchant's account id is not known"),
+        Some(merchant) if payer_ids.iter().any(|payer| payer == merchant) => {
+            let detail = format!("account {merchant} is both payer and merchant: vault another");
+            check(name, Finding::Bad, detail)
+        }
+        Some(merchant) => {
+            check(name, Finding::Good, format!("no vaulted payer is the merchant {merchant}"))
         }
     }
 }

@@ -213,13 +213,16 @@ impl<'a> Search<'a> {
     ) -> Result<(u32, u64), Evidence> {
         let refreshed =
             answer.last_refreshed.ok_or_else(|| unreadable("no last_refreshed_datetime"))?;
-        if refreshed < self.complete_at && !self.carries(answer) {
-            return Err(self.not_yet(Some(refreshed)));
-        }
-        if answer.from.is_some_and(|from| from > span.from)
-            || answer.to.is_some_and(|to| to < span.to)
-        {
-            return Err(unreadable("PayPal searched a shorter window"));
+        // A row that is there is there, however old or short the report.
+        if !self.carries(answer) {
+            if refreshed < self.complete_at {
+                return Err(self.not_yet(Some(refreshed)));
+            }
+            if answer.from.is_some_and(|from| from > span.from)
+                || answer.to.is_some_and(|to| to < span.to)
+            {
+                return Err(unreadable("PayPal searched a shorter window"));
+            }
         }
         if answer.page.is_some_and(|answered| answered != page) {
             return Err(unreadable("PayPal answered another page"));
@@ -230,7 +233,6 @@ impl<'a> Search<'a> {
         Ok((pages, items))
     }
 
-    /// A row that is there is there, however old the report.
     fn carries(&self, answer: &TransactionPage) -> bool {
         answer.rows.iter().any(|row| row.invoice_id.as_deref() == Some(self.invoice_id))
     }

@@ -16,23 +16,25 @@ use crate::request::Operation;
 use crate::resource::Resource;
 
 /// What the payer, or whoever helps them, can do about a decline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// In order of precedence when an answer lists several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decline {
-    /// The payer can mend it on PayPal's page.
-    PayerCanFix,
-    /// Final; tell the payer.
-    Final,
-    /// The hold or order is gone; a new approval is needed.
-    HoldGone,
     /// The vaulted method is gone; its owner must vault another.
     MethodGone,
+    /// The hold or order is gone; a new approval is needed.
+    HoldGone,
+    /// Final; tell the payer.
+    Final,
+    /// The payer can mend it on PayPal's page.
+    PayerCanFix,
     /// An issue that was not known when this was written: a decline, never a panic.
     Unlisted,
 }
 
 /// Why a call did not run now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
     /// 429.
@@ -199,141 +201,172 @@ impl Exchange {
     }
 }
 
-/// The class of an issue code.
+/// The class of an issue code, in order of precedence when an answer lists several: whatever may
+/// have moved money comes first, what is known comes before what is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    // In order of precedence when an answer lists several.
     AlreadyDone,
     Refused,
-    Wait(Progress),
-    Declined(Weight),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
-    Running,
-    NotYet,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Weight {
-    MethodGone,
-    HoldGone,
-    Final,
-    PayerCanFix,
-    Unlisted,
-}
-
-impl From<Weight> for Decline {
-    fn from(weight: Weight) -> Self {
-        match weight {
-            Weight::MethodGone => Self::MethodGone,
-            Weight::HoldGone => Self::HoldGone,
-            Weight::Final => Self::Final,
-            Weight::PayerCanFix => Self::PayerCanFix,
-            Weight::Unlisted => Self::Unlisted,
-        }
-    }
+    Wait(Wait),
+    Declined(Decline),
 }
 
 /// PayPal's issue codes that mean something to us, of a 422. Anything else is a decline.
+const ISSUES: &[(Class, &[&str])] = &[
+    // An earlier call did it, or may have: read.
+    (
+        Class::AlreadyDone,
+        &[
+            "ORDER_ALREADY_CAPTURED",
+            "ORDER_ALREADY_AUTHORIZED",
+            "ORDER_ALREADY_COMPLETED",
+            // Completed *or* voided: which of them, only the order says.
+            "ORDER_COMPLETED_OR_VOIDED",
+            "AUTHORIZATION_ALREADY_CAPTURED",
+            "PREVIOUSLY_VOIDED",
+            "PREVIOUSLY_CAPTURED",
+            "CAPTURE_FULLY_REFUNDED",
+            "DUPLICATE_INVOICE_ID",
+        ],
+    ),
+    (
+        Class::Wait(Wait::InProgress),
+        &["PREVIOUS_REQUEST_IN_PROGRESS", "ORDER_COMPLETION_IN_PROGRESS"],
+    ),
+    (
+        Class::Wait(Wait::NotYet),
+        &["PENDING_CAPTURE", "REFUND_FAILED_INSUFFICIENT_FUNDS", "REAUTHORIZATION_TOO_SOON"],
+    ),
+    // The merchant's account.
+    (
+        Class::Refused,
+        &[
+            "PAYEE_ACCOUNT_RESTRICTED",
+            "PAYEE_ACCOUNT_LOCKED_OR_CLOSED",
+            "PAYEE_ACCOUNT_INVALID",
+            "AUTH_CAPTURE_NOT_ENABLED",
+            "PERMISSION_DENIED",
+            "CONSENT_NEEDED",
+            "TRANSACTION_RECEIVING_LIMIT_EXCEEDED",
+            "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
+        ],
+    ),
+    // Our arithmetic and our use of the API.
+    (
+        Class::Refused,
+        &[
+            "AMOUNT_MISMATCH",
+            "ITEM_TOTAL_MISMATCH",
+            "ITEM_TOTAL_REQUIRED",
+            "TAX_TOTAL_MISMATCH",
+            "TAX_TOTAL_REQUIRED",
+            "DECIMAL_PRECISION",
+            "DECIMALS_NOT_SUPPORTED",
+            "INVALID_CURRENCY_CODE",
+            "CANNOT_BE_ZERO_OR_NEGATIVE",
+            "CANNOT_BE_NEGATIVE",
+            "MAX_VALUE_EXCEEDED",
+            "MULTI_CURRENCY_ORDER",
+            "UNSUPPORTED_INTENT",
+            "ACTION_DOES_NOT_MATCH_INTENT",
+            "DUPLICATE_REFERENCE_ID",
+            "PAYPAL_REQUEST_ID_REQUIRED",
+            "MALFORMED_REQUEST_JSON",
+            "MAX_AUTHORIZATION_COUNT_EXCEEDED",
+            "AUTHORIZATION_AMOUNT_EXCEEDED",
+            "AUTHORIZATION_CURRENCY_MISMATCH",
+            "AUTH_CURRENCY_MISMATCH",
+            "MAX_CAPTURE_AMOUNT_EXCEEDED",
+            "MAX_CAPTURE_COUNT_EXCEEDED",
+            "AUTH_CAPTURE_CURRENCY_MISMATCH",
+            "CANNOT_BE_VOIDED",
+            "REAUTHORIZATION_NOT_SUPPORTED",
+        ],
+    ),
+    // Refunds: the payer has no part in them, so none of it is a decline.
+    (
+        Class::Refused,
+        &[
+            "REFUND_AMOUNT_EXCEEDED",
+            "REFUND_CAPTURE_CURRENCY_MISMATCH",
+            "CURRENCY_MISMATCH",
+            "REFUND_AMOUNT_TOO_LOW",
+            "REFUND_NOT_ALLOWED",
+            "REFUND_TIME_LIMIT_EXCEEDED",
+            "REFUND_NOT_PERMITTED_DUE_TO_CHARGEBACK",
+            "REFUND_IS_RESTRICTED",
+            "PARTIAL_REFUND_NOT_ALLOWED",
+            "MAX_NUMBER_OF_REFUNDS_EXCEEDED",
+            "TRANSACTION_DISPUTED",
+        ],
+    ),
+    (
+        Class::Declined(Decline::MethodGone),
+        &[
+            "TOKEN_ID_NOT_FOUND",
+            "AGREEMENT_ALREADY_CANCELLED",
+            "BILLING_AGREEMENT_NOT_FOUND",
+            "TOKEN_EXPIRED",
+            "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE",
+        ],
+    ),
+    (
+        Class::Declined(Decline::HoldGone),
+        &["AUTHORIZATION_VOIDED", "AUTHORIZATION_EXPIRED", "ORDER_EXPIRED", "INVALID_RESOURCE_ID"],
+    ),
+    (
+        Class::Declined(Decline::Final),
+        &[
+            "PAYER_CANNOT_PAY",
+            "PAYER_ACCOUNT_RESTRICTED",
+            "PAYER_ACCOUNT_LOCKED_OR_CLOSED",
+            "TRANSACTION_REFUSED",
+            "COMPLIANCE_VIOLATION",
+            "TRANSACTION_LIMIT_EXCEEDED",
+            "TRANSACTION_BLOCKED_BY_PAYEE",
+            "PAYEE_BLOCKED_TRANSACTION",
+            "PAYMENT_SOURCE_DECLINED_BY_PROCESSOR",
+            "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED",
+            "AUTHORIZATION_DENIED",
+        ],
+    ),
+    (
+        Class::Declined(Decline::PayerCanFix),
+        &[
+            "INSTRUMENT_DECLINED",
+            "PAYER_ACTION_REQUIRED",
+            "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING",
+            "ORDER_NOT_APPROVED",
+        ],
+    ),
+];
+
+/// How issues of the merchant's or our own making begin, the ones that PayPal adds later included:
+/// a decline freezes a tab, so what is not the payer's doing must not look like one.
+const REFUSED_BEGINNINGS: &[&str] = &[
+    "PAYEE_",
+    "NOT_ENABLED_",
+    "PLATFORM_FEE",
+    "INVALID_PLATFORM_FEES",
+    "MERCHANT_INITIATED_",
+    "INVALID_PARAMETER",
+    "INVALID_STRING_",
+    "INVALID_ARRAY_",
+    "MISSING_REQUIRED_",
+];
+
 fn class_of(issue: &str, operation: Operation) -> Class {
-    match issue {
-        // An earlier call did it, or may have: read.
-        "ORDER_ALREADY_CAPTURED"
-        | "ORDER_ALREADY_AUTHORIZED"
-        | "ORDER_ALREADY_COMPLETED"
-        // Completed *or* voided: which of them, only the order says.
-        | "ORDER_COMPLETED_OR_VOIDED"
-        | "AUTHORIZATION_ALREADY_CAPTURED"
-        | "PREVIOUSLY_VOIDED"
-        | "PREVIOUSLY_CAPTURED"
-        | "CAPTURE_FULLY_REFUNDED"
-        | "DUPLICATE_INVOICE_ID" => Class::AlreadyDone,
-
-        "PREVIOUS_REQUEST_IN_PROGRESS" | "ORDER_COMPLETION_IN_PROGRESS" => {
-            Class::Wait(Progress::Running)
-        }
-        "PENDING_CAPTURE" | "REFUND_FAILED_INSUFFICIENT_FUNDS" | "REAUTHORIZATION_TOO_SOON" => {
-            Class::Wait(Progress::NotYet)
-        }
-
-        // The merchant's side, our arithmetic, our use of the API.
-        "PAYEE_ACCOUNT_RESTRICTED"
-        | "PAYEE_ACCOUNT_LOCKED_OR_CLOSED"
-        | "PAYEE_ACCOUNT_INVALID"
-        | "PAYEE_ACCOUNT_NOT_SUPPORTED"
-        | "PAYEE_ACCOUNT_NOT_VERIFIED"
-        | "PAYEE_NOT_CONSENTED"
-        | "PAYEE_NOT_ENABLED_FOR_CARD_PROCESSING"
-        | "AUTH_CAPTURE_NOT_ENABLED"
-        | "PERMISSION_DENIED"
-        | "PERMISSION_NOT_GRANTED"
-        | "CONSENT_NEEDED"
-        | "NOT_AUTHORIZED"
-        | "TRANSACTION_RECEIVING_LIMIT_EXCEEDED"
-        | "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE"
-        | "MERCHANT_INITIATED_WITH_MULTIPLE_PURCHASE_UNITS"
-        | "MERCHANT_INITIATED_WITH_SECURITY_CODE"
-        | "UNSUPPORTED_INTENT"
-        | "ACTION_DOES_NOT_MATCH_INTENT"
-        | "AMOUNT_MISMATCH"
-        | "ITEM_TOTAL_MISMATCH"
-        | "ITEM_TOTAL_REQUIRED"
-        | "TAX_TOTAL_MISMATCH"
-        | "TAX_TOTAL_REQUIRED"
-        | "DECIMAL_PRECISION"
-        | "DECIMALS_NOT_SUPPORTED"
-        | "INVALID_CURRENCY_CODE"
-        | "CANNOT_BE_ZERO_OR_NEGATIVE"
-        | "CANNOT_BE_NEGATIVE"
-        | "MAX_VALUE_EXCEEDED"
-        | "MULTI_CURRENCY_ORDER"
-        | "MAX_CAPTURE_AMOUNT_EXCEEDED"
-        | "MAX_CAPTURE_COUNT_EXCEEDED"
-        | "AUTH_CAPTURE_CURRENCY_MISMATCH"
-        | "CANNOT_BE_VOIDED"
-        | "REAUTHORIZATION_NOT_SUPPORTED"
-        | "REFUND_AMOUNT_EXCEEDED"
-        | "REFUND_CAPTURE_CURRENCY_MISMATCH"
-        | "CURRENCY_MISMATCH"
-        | "REFUND_AMOUNT_TOO_LOW"
-        | "REFUND_NOT_ALLOWED"
-        | "REFUND_TIME_LIMIT_EXCEEDED"
-        | "REFUND_NOT_PERMITTED_DUE_TO_CHARGEBACK"
-        | "REFUND_IS_RESTRICTED"
-        | "PARTIAL_REFUND_NOT_ALLOWED"
-        | "MAX_NUMBER_OF_REFUNDS_EXCEEDED"
-        | "TRANSACTION_DISPUTED" => Class::Refused,
-
-        "TOKEN_ID_NOT_FOUND"
-        | "AGREEMENT_ALREADY_CANCELLED"
-        | "BILLING_AGREEMENT_NOT_FOUND"
-        | "TOKEN_EXPIRED"
-        | "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE" => Class::Declined(Weight::MethodGone),
-        // The same word is used of orders, authorizations and tokens.
-        "INVALID_RESOURCE_ID" | "RESOURCE_NOT_FOUND"
-            if operation == Operation::OrderChargeVaulted =>
-        {
-            Class::Declined(Weight::MethodGone)
-        }
-        "AUTHORIZATION_VOIDED" | "AUTHORIZATION_EXPIRED" | "ORDER_EXPIRED"
-        | "INVALID_RESOURCE_ID" => Class::Declined(Weight::HoldGone),
-        "PAYER_CANNOT_PAY"
-        | "PAYER_ACCOUNT_RESTRICTED"
-        | "PAYER_ACCOUNT_LOCKED_OR_CLOSED"
-        | "TRANSACTION_REFUSED"
-        | "COMPLIANCE_VIOLATION"
-        | "TRANSACTION_LIMIT_EXCEEDED"
-        | "TRANSACTION_BLOCKED_BY_PAYEE"
-        | "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED"
-        | "AUTHORIZATION_DENIED" => Class::Declined(Weight::Final),
-        "INSTRUMENT_DECLINED"
-        | "PAYER_ACTION_REQUIRED"
-        | "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING"
-        | "ORDER_NOT_APPROVED" => Class::Declined(Weight::PayerCanFix),
-        _ => Class::Declined(Weight::Unlisted),
+    // The same word is used of orders, authorizations and vaulted methods.
+    if operation == Operation::OrderChargeVaulted && issue == "INVALID_RESOURCE_ID" {
+        return Class::Declined(Decline::MethodGone);
     }
+    if let Some((class, _)) = ISSUES.iter().find(|(_, issues)| issues.contains(&issue)) {
+        return *class;
+    }
+    if REFUSED_BEGINNINGS.iter().any(|beginning| issue.starts_with(beginning)) {
+        return Class::Refused;
+    }
+    Class::Declined(Decline::Unlisted)
 }
 
 /// An error body, of any of PayPal's three shapes.
@@ -567,17 +600,8 @@ fn of_issues(operation: Operation, error: &ErrorBody, retry_after_seconds: Optio
     match class {
         Class::AlreadyDone => Outcome::AlreadyDone { issue, description },
         Class::Refused => Outcome::Refused { issue, description },
-        Class::Wait(progress) => Outcome::Retry {
-            wait: match progress {
-                Progress::Running => Wait::InProgress,
-                Progress::NotYet => Wait::NotYet,
-            },
-            after_seconds: retry_after_seconds,
-            issue,
-        },
-        Class::Declined(weight) => {
-            Outcome::Declined { kind: weight.into(), issue, description, resource: None }
-        }
+        Class::Wait(wait) => Outcome::Retry { wait, after_seconds: retry_after_seconds, issue },
+        Class::Declined(kind) => Outcome::Declined { kind, issue, description, resource: None },
     }
 }
 
@@ -614,7 +638,7 @@ impl ErrorBody {
             .into_iter()
             .map(|(issue, description)| (class_of(&issue, operation), issue, description))
             .min_by_key(|(class, _, _)| *class)
-            .unwrap_or((Class::Declined(Weight::Unlisted), String::new(), String::new()))
+            .unwrap_or((Class::Declined(Decline::Unlisted), String::new(), String::new()))
     }
 }
 
@@ -622,4 +646,55 @@ impl ErrorBody {
 pub(crate) fn retry_after(header: Option<&str>) -> Option<u64> {
     let seconds: u64 = header?.trim().parse().ok()?;
     Some(seconds.min(Duration::from_secs(24 * 3600).as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Issue codes of an OpenAPI file: objects whose properties hold `issue.enum`.
+    fn collect(value: &Value, into: &mut BTreeSet<String>) {
+        if let Some(codes) = value.pointer("/properties/issue/enum").and_then(Value::as_array) {
+            into.extend(codes.iter().filter_map(Value::as_str).map(str::to_owned));
+        }
+        match value {
+            Value::Object(fields) => fields.values().for_each(|field| collect(field, into)),
+            Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_issue_in_the_table_is_one_that_paypal_publishes() {
+        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let shared = std::env::var_os("EARNEST_SHARED").map(PathBuf::from).or_else(|| {
+            let siblings = here.ancestors().map(|up| up.join("shared"));
+            siblings.into_iter().find(|path| path.join("paypal-openapi").is_dir())
+        });
+        let Some(shared) = shared else {
+            println!("skipped: no ../shared with PayPal's OpenAPI files");
+            return;
+        };
+        let mut published = BTreeSet::new();
+        for file in ["checkout_orders_v2.json", "payments_payment_v2.json"] {
+            let text = std::fs::read_to_string(shared.join("paypal-openapi").join(file)).unwrap();
+            collect(&serde_json::from_str(&text).unwrap(), &mut published);
+        }
+        // Newer than the files.
+        published.insert("REAUTHORIZATION_TOO_SOON".to_owned());
+        let unknown: Vec<_> = ISSUES
+            .iter()
+            .flat_map(|(_, issues)| issues.iter())
+            .filter(|issue| !published.contains(**issue))
+            .collect();
+        assert!(unknown.is_empty(), "misspelt or invented: {unknown:?}");
+        // Each stands in one row only, or the first would silently win.
+        let all: Vec<_> = ISSUES.iter().flat_map(|(_, issues)| issues.iter()).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
 }

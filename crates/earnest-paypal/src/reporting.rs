@@ -91,6 +91,8 @@ pub struct Balance {
 pub struct Balances {
     /// Each currency's.
     pub balances: Vec<Balance>,
+    /// The merchant's own account: a payer with this id would pay themselves.
+    pub account_id: Option<String>,
     /// When they were so.
     pub as_of: Option<Timestamp>,
     /// Up to when the report is complete.
@@ -248,6 +250,7 @@ impl TransactionRow {
 struct WireBalances {
     #[serde(default)]
     balances: Vec<WireBalance>,
+    account_id: Option<String>,
     #[serde(default, deserialize_with = "wire::time")]
     as_of_time: Option<Timestamp>,
     #[serde(default, deserialize_with = "wire::time")]
@@ -274,6 +277,7 @@ impl Balances {
         });
         Some(Self {
             balances: balances.collect(),
+            account_id: wire.account_id,
             as_of: wire.as_of_time,
             last_refreshed: wire.last_refresh_time,
         })

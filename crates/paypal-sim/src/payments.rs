@@ -381,7 +381,7 @@ pub(crate) fn capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         call.violation(
             "capture_above_hold",
             format!(
-                "{} captured on a hold of {}",
+                "{} would be captured on a hold of {}",
                 amount.with_minor(total),
                 hold.amount
             ),
@@ -568,9 +568,9 @@ pub(crate) fn reauthorize(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if amount.currency != parent.amount.currency {
         return Err(Problem::business("AUTH_CURRENCY_MISMATCH"));
     }
+    // The catalogue of this operation has no issue of its own for too much.
     if amount.minor > most_above(parent.amount) {
-        let field = Detail::body("AUTHORIZATION_AMOUNT_EXCEEDED", "/amount/value");
-        return Err(Problem::unprocessable(vec![field.value(amount.value())]));
+        return Err(Problem::business("TRANSACTION_REFUSED"));
     }
     call.decision()?;
     let renewed = Authorization {

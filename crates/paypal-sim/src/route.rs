@@ -119,6 +119,7 @@ const NOT_ENABLED: &[&str] = &[
     "/v1/customer/",
     "/v1/identity/",
     "/v1/invoicing/",
+    "/v1/merchant/",
     "/v1/notifications/webhooks-lookup",
     "/v1/payment-experience/",
     "/v1/payments/",

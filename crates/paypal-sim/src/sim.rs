@@ -62,7 +62,7 @@ impl Shared {
     /// Delivers what has to arrive before the current call is answered.
     pub(crate) async fn deliver_before_answer(&self) {
         let now = self.clock.now();
-        let due = self.world().post.take_due(now, true);
+        let due = self.world().post.take_early(now);
         for delivery in due {
             deliver::send(self, delivery).await;
         }

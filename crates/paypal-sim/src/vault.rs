@@ -245,11 +245,12 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     });
     let totals_wanted = call.request.parameter("total_required").as_deref() == Some("true");
     // PayPal's schema has no zero for the totals, so they are left out of an empty list.
-    if totals_wanted && total > 0 {
-        if let Some(body) = body.as_object_mut() {
-            body.insert("total_items".into(), json!(total));
-            body.insert("total_pages".into(), json!(total.div_ceil(page_size)));
-        }
+    if totals_wanted
+        && total > 0
+        && let Some(body) = body.as_object_mut()
+    {
+        body.insert("total_items".into(), json!(total));
+        body.insert("total_pages".into(), json!(total.div_ceil(page_size)));
     }
     Ok(Outcome::Json { status: 200, body })
 }

@@ -25,26 +25,6 @@ use crate::wire::{self, Link};
 
 const WEBHOOKS: &str = "/v1/notifications/webhooks";
 
-/// The events that concern what Earnest does; a webhook for them only keeps strangers' out.
-pub const EVENT_TYPES: [&str; 16] = [
-    "CHECKOUT.ORDER.APPROVED",
-    "CHECKOUT.ORDER.COMPLETED",
-    "CHECKOUT.PAYMENT-APPROVAL.REVERSED",
-    "PAYMENT.AUTHORIZATION.CREATED",
-    "PAYMENT.AUTHORIZATION.VOIDED",
-    "PAYMENT.CAPTURE.COMPLETED",
-    "PAYMENT.CAPTURE.PENDING",
-    "PAYMENT.CAPTURE.DENIED",
-    "PAYMENT.CAPTURE.DECLINED",
-    "PAYMENT.CAPTURE.REFUNDED",
-    "PAYMENT.CAPTURE.REVERSED",
-    "PAYMENT.REFUND.PENDING",
-    "PAYMENT.REFUND.FAILED",
-    "VAULT.PAYMENT-TOKEN.CREATED",
-    "VAULT.PAYMENT-TOKEN.DELETED",
-    "CUSTOMER.DISPUTE.CREATED",
-];
-
 /// A webhook as PayPal keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
@@ -95,13 +75,15 @@ pub struct Events {
     pub next: Option<String>,
 }
 
-/// Registers a webhook for [`EVENT_TYPES`]. PayPal wants a public `https` URL on port 443.
+/// Registers a webhook for every event. PayPal wants a public `https` URL on port 443.
+///
+/// All of them (`*`): an event only ever makes us read again, and what we learn to read later then
+/// needs no new registration.
 pub fn create(url: &str) -> Result<Request, BuildError> {
     if url.is_empty() || url.len() > 2048 {
         return Err(BuildError::Text { field: "url" });
     }
-    let types: Vec<_> = EVENT_TYPES.iter().map(|name| json!({"name": name})).collect();
-    let body = canonical(&json!({"url": url, "event_types": types}))?;
+    let body = canonical(&json!({"url": url, "event_types": [{"name": "*"}]}))?;
     Ok(Request::write_raw(Operation::WebhookCreate, WEBHOOKS, body))
 }
 

@@ -1,6 +1,6 @@
 //! The table of `paypal.md` section 4, row by row: what an answer means.
 
-use earnest_paypal::outcome::{Decline, Wait, classify};
+use earnest_paypal::outcome::classify;
 use earnest_paypal::{Operation, Outcome};
 
 fn issue(status: u16, issue: &str) -> (u16, String) {
@@ -18,7 +18,7 @@ fn issue(status: u16, issue: &str) -> (u16, String) {
 }
 
 /// The outcome in one word, with what tells its kinds apart.
-fn word(outcome: &Outcome) -> String {
+pub fn word(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Declined { kind, .. } => format!("declined {kind:?}"),
         Outcome::Retry { wait, .. } => format!("retry {wait:?}"),
@@ -34,95 +34,92 @@ fn check(operation: Operation, (status, body): (u16, String), expect: &str) {
 
 const CHARGE: Operation = Operation::OrderChargeVaulted;
 
+/// Outcomes and the issues that come out as them.
+const TABLE: &[(&str, &[&str])] = &[
+    (
+        "already_done",
+        &[
+            "ORDER_ALREADY_CAPTURED",
+            "ORDER_ALREADY_AUTHORIZED",
+            "AUTHORIZATION_ALREADY_CAPTURED",
+            "PREVIOUSLY_VOIDED",
+            "PREVIOUSLY_CAPTURED",
+            "CAPTURE_FULLY_REFUNDED",
+            "DUPLICATE_INVOICE_ID",
+            "ORDER_ALREADY_COMPLETED",
+            "ORDER_COMPLETED_OR_VOIDED",
+        ],
+    ),
+    (
+        "declined PayerCanFix",
+        &[
+            "INSTRUMENT_DECLINED",
+            "PAYER_ACTION_REQUIRED",
+            "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING",
+            "ORDER_NOT_APPROVED",
+        ],
+    ),
+    (
+        "declined Final",
+        &[
+            "PAYER_CANNOT_PAY",
+            "PAYER_ACCOUNT_RESTRICTED",
+            "PAYER_ACCOUNT_LOCKED_OR_CLOSED",
+            "TRANSACTION_REFUSED",
+            "COMPLIANCE_VIOLATION",
+            "TRANSACTION_LIMIT_EXCEEDED",
+            "TRANSACTION_BLOCKED_BY_PAYEE",
+            "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED",
+            "AUTHORIZATION_DENIED",
+        ],
+    ),
+    (
+        "refused",
+        &[
+            "PAYEE_ACCOUNT_RESTRICTED",
+            "PAYEE_ACCOUNT_LOCKED_OR_CLOSED",
+            "PAYEE_ACCOUNT_INVALID",
+            "AUTH_CAPTURE_NOT_ENABLED",
+            "PERMISSION_DENIED",
+            "TRANSACTION_RECEIVING_LIMIT_EXCEEDED",
+            "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
+            "AMOUNT_MISMATCH",
+            "ITEM_TOTAL_MISMATCH",
+            "TAX_TOTAL_MISMATCH",
+            "DECIMAL_PRECISION",
+            "DECIMALS_NOT_SUPPORTED",
+            "MAX_CAPTURE_AMOUNT_EXCEEDED",
+            "REFUND_AMOUNT_EXCEEDED",
+            "AUTH_CAPTURE_CURRENCY_MISMATCH",
+            "REFUND_CAPTURE_CURRENCY_MISMATCH",
+            "PAYEE_SOMETHING_ADDED_LATER",
+            "INVALID_PARAMETER_VALUE",
+            "PAYPAL_REQUEST_ID_REQUIRED",
+        ],
+    ),
+    ("declined HoldGone", &["AUTHORIZATION_VOIDED", "AUTHORIZATION_EXPIRED", "ORDER_EXPIRED"]),
+    (
+        "declined MethodGone",
+        &[
+            "TOKEN_ID_NOT_FOUND",
+            "AGREEMENT_ALREADY_CANCELLED",
+            "BILLING_AGREEMENT_NOT_FOUND",
+            "TOKEN_EXPIRED",
+            "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE",
+            "INVALID_RESOURCE_ID",
+        ],
+    ),
+    (
+        "retry NotYet",
+        &["PENDING_CAPTURE", "REFUND_FAILED_INSUFFICIENT_FUNDS", "REAUTHORIZATION_TOO_SOON"],
+    ),
+    ("retry InProgress", &["ORDER_COMPLETION_IN_PROGRESS", "PREVIOUS_REQUEST_IN_PROGRESS"]),
+    ("declined Unlisted", &["SOMETHING_PAYPAL_ADDED_LATER", ""]),
+];
+
 #[test]
 fn every_issue_of_the_table_has_its_class() {
-    let declined = |kind: Decline| format!("declined {kind:?}");
-    let retry = |wait: Wait| format!("retry {wait:?}");
-    let table: &[(&str, &[&str])] = &[
-        (
-            "already_done",
-            &[
-                "ORDER_ALREADY_CAPTURED",
-                "ORDER_ALREADY_AUTHORIZED",
-                "AUTHORIZATION_ALREADY_CAPTURED",
-                "PREVIOUSLY_VOIDED",
-                "PREVIOUSLY_CAPTURED",
-                "CAPTURE_FULLY_REFUNDED",
-                "DUPLICATE_INVOICE_ID",
-                "ORDER_ALREADY_COMPLETED",
-                "ORDER_COMPLETED_OR_VOIDED",
-            ],
-        ),
-        (
-            &declined(Decline::PayerCanFix),
-            &[
-                "INSTRUMENT_DECLINED",
-                "PAYER_ACTION_REQUIRED",
-                "REDIRECT_PAYER_FOR_ALTERNATE_FUNDING",
-                "ORDER_NOT_APPROVED",
-            ],
-        ),
-        (
-            &declined(Decline::Final),
-            &[
-                "PAYER_CANNOT_PAY",
-                "PAYER_ACCOUNT_RESTRICTED",
-                "PAYER_ACCOUNT_LOCKED_OR_CLOSED",
-                "TRANSACTION_REFUSED",
-                "COMPLIANCE_VIOLATION",
-                "TRANSACTION_LIMIT_EXCEEDED",
-                "TRANSACTION_BLOCKED_BY_PAYEE",
-                "MAX_NUMBER_OF_PAYMENT_ATTEMPTS_EXCEEDED",
-                "AUTHORIZATION_DENIED",
-            ],
-        ),
-        (
-            "refused",
-            &[
-                "PAYEE_ACCOUNT_RESTRICTED",
-                "PAYEE_ACCOUNT_LOCKED_OR_CLOSED",
-                "PAYEE_ACCOUNT_INVALID",
-                "AUTH_CAPTURE_NOT_ENABLED",
-                "PERMISSION_DENIED",
-                "TRANSACTION_RECEIVING_LIMIT_EXCEEDED",
-                "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
-                "AMOUNT_MISMATCH",
-                "ITEM_TOTAL_MISMATCH",
-                "TAX_TOTAL_MISMATCH",
-                "DECIMAL_PRECISION",
-                "DECIMALS_NOT_SUPPORTED",
-                "MAX_CAPTURE_AMOUNT_EXCEEDED",
-                "REFUND_AMOUNT_EXCEEDED",
-                "AUTH_CAPTURE_CURRENCY_MISMATCH",
-                "REFUND_CAPTURE_CURRENCY_MISMATCH",
-            ],
-        ),
-        (
-            &declined(Decline::HoldGone),
-            &["AUTHORIZATION_VOIDED", "AUTHORIZATION_EXPIRED", "ORDER_EXPIRED"],
-        ),
-        (
-            &declined(Decline::MethodGone),
-            &[
-                "TOKEN_ID_NOT_FOUND",
-                "AGREEMENT_ALREADY_CANCELLED",
-                "BILLING_AGREEMENT_NOT_FOUND",
-                "TOKEN_EXPIRED",
-                "MISMATCHED_VAULT_ID_TO_PAYMENT_SOURCE",
-                "INVALID_RESOURCE_ID",
-            ],
-        ),
-        (
-            &retry(Wait::NotYet),
-            &["PENDING_CAPTURE", "REFUND_FAILED_INSUFFICIENT_FUNDS", "REAUTHORIZATION_TOO_SOON"],
-        ),
-        (
-            &retry(Wait::InProgress),
-            &["ORDER_COMPLETION_IN_PROGRESS", "PREVIOUS_REQUEST_IN_PROGRESS"],
-        ),
-        (&declined(Decline::Unlisted), &["SOMETHING_PAYPAL_ADDED_LATER", ""]),
-    ];
-    for (expect, issues) in table {
+    for (expect, issues) in TABLE {
         for code in *issues {
             check(CHARGE, issue(422, code), expect);
         }

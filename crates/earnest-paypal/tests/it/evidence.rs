@@ -85,7 +85,10 @@ async fn absence_is_claimed_only_of_a_report_complete_past_the_last_send() {
 async fn a_row_that_is_there_is_found_however_old_the_report() {
     let server = Server::with_tokens(|seen, _| {
         let rows = [row("other", "T1"), row(INVOICE, "3C679366HH908993F")];
-        reply(&page(seen, &rows, "2026-11-30T11:00:00Z"))
+        let mut page = page(seen, &rows, "2026-11-30T10:30:00Z");
+        // As PayPal does when the window reaches past the report.
+        page["end_date"] = json!("2026-11-30T10:30:00Z");
+        reply(&page)
     })
     .await;
     let Evidence::Found { rows } = ask(&server, LATER).await else { panic!() };

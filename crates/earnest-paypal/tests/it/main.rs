@@ -4,8 +4,10 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing")]
 
 mod classify;
+mod doctor;
 mod evidence;
 mod requests;
 mod send;
 mod server;
+mod simulator;
 mod webhooks;

@@ -24,7 +24,7 @@ use crate::{ids, render, schemas};
 pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     call.check(&schemas::ORDER)?;
     let source = call.body.get("payment_source").cloned();
-    if source.is_some() && call.request.key().is_none() {
+    if source.as_ref().is_some_and(is_chargeable) && call.request.key().is_none() {
         return Err(Problem::by_issue(
             "PAYPAL_REQUEST_ID_REQUIRED",
             call.operation,
@@ -66,6 +66,14 @@ fn intent_of(body: &Value) -> Intent {
     }
 }
 
+/// Whether a source can be charged without its payer. A bare wallet cannot: PayPal's own toolkit
+/// names one without sending a key.
+fn is_chargeable(source: &Value) -> bool {
+    source.get("card").is_some()
+        || source.get("token").is_some()
+        || source.pointer("/paypal/vault_id").is_some()
+}
+
 fn vault_id(wallet: &Value) -> Option<String> {
     wallet
         .get("vault_id")
@@ -79,7 +87,8 @@ fn wallet_of(source: Option<&Value>) -> Result<Option<Value>, Problem> {
         return Ok(None);
     };
     if source.len() > 1 {
-        return Err(Problem::by_issue("ONLY_ONE_PAYMENT_SOURCE_ALLOWED", ""));
+        let detail = Detail::body("INCOMPATIBLE_PARAMETER_VALUE", "/payment_source");
+        return Err(Problem::unprocessable(vec![detail]));
     }
     if source.contains_key("card") {
         return Err(Problem::business("NOT_ENABLED_FOR_CARD_PROCESSING"));

@@ -26,7 +26,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         let due = {
             let mut world = shared.world();
             world.tick(now);
-            world.post.take_due(now, false)
+            world.post.take_due(now)
         };
         for delivery in due {
             let shared = Arc::clone(&shared);

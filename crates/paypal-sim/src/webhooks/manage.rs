@@ -401,7 +401,7 @@ pub(crate) fn verify(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     })
 }
 
-/// `GET /v1/notifications/certs/{id}`: the signing certificate and its intermediate.
+/// `GET /v1/notifications/certs/{id}`: the signing certificate and what it chains to.
 pub(crate) fn certificate(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let pem = call.world.authority.certificate(&call.id());
     Ok(Outcome::Text {

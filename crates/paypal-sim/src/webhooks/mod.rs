@@ -4,6 +4,8 @@ pub(crate) mod deliver;
 pub(crate) mod manage;
 pub(crate) mod sign;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -195,17 +197,42 @@ impl Post {
         }
     }
 
-    /// Takes what is due, oldest first, and marks it as being sent.
-    pub(crate) fn take_due(&mut self, now: Timestamp, before_answer_only: bool) -> Vec<Delivery> {
+    /// Takes what must arrive before the current call is answered.
+    pub(crate) fn take_early(&mut self, now: Timestamp) -> Vec<Delivery> {
         self.deliveries
             .iter_mut()
-            .filter(|delivery| delivery.state == DeliveryState::Waiting && delivery.next <= now)
-            .filter(|delivery| !before_answer_only || delivery.before_answer)
+            .filter(|it| it.state == DeliveryState::Waiting && it.before_answer && it.next <= now)
             .map(|delivery| {
                 delivery.state = DeliveryState::Sending;
                 delivery.clone()
             })
             .collect()
+    }
+
+    /// Takes what is due, oldest first, and marks it as being sent. A receiver gets one event at
+    /// a time (its copies together), so that events only overtake each other when a fault says
+    /// so.
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<Delivery> {
+        let mut busy: BTreeMap<String, String> = self
+            .deliveries
+            .iter()
+            .filter(|delivery| delivery.state == DeliveryState::Sending)
+            .map(|delivery| (delivery.webhook_id.clone(), delivery.event_id.clone()))
+            .collect();
+        let mut taken = Vec::new();
+        for delivery in &mut self.deliveries {
+            if delivery.state != DeliveryState::Waiting || delivery.next > now {
+                continue;
+            }
+            let current = busy
+                .entry(delivery.webhook_id.clone())
+                .or_insert_with(|| delivery.event_id.clone());
+            if *current == delivery.event_id {
+                delivery.state = DeliveryState::Sending;
+                taken.push(delivery.clone());
+            }
+        }
+        taken
     }
 
     /// When the next delivery is due.

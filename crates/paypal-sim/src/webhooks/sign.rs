@@ -112,12 +112,18 @@ impl Authority {
         let certificate = params.signed_by(&subject, &self.issuer).ok()?;
         Some(Leaf {
             id: format!("CERT-{}", ids::debug()),
-            pem: format!("{}{}", certificate.pem(), self.intermediate_pem),
+            // With the root at the end, a receiver can be told to trust what it already has.
+            pem: format!(
+                "{}{}{}",
+                certificate.pem(),
+                self.intermediate_pem,
+                self.root_pem
+            ),
             key: RsaKeyPair::from_pkcs8(pkcs8).ok()?,
         })
     }
 
-    /// The certificate of this id: leaf first, then the intermediate.
+    /// The certificate of this id: leaf, intermediate, root.
     pub(crate) fn certificate(&self, id: &str) -> Option<String> {
         let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
         leaves

@@ -109,7 +109,12 @@ impl Paypal {
         self.try_post(path, key, body).await.unwrap()
     }
 
-    pub(crate) async fn try_post(&self, path: &str, key: &str, body: &Value) -> reqwest::Result<Got> {
+    pub(crate) async fn try_post(
+        &self,
+        path: &str,
+        key: &str,
+        body: &Value,
+    ) -> reqwest::Result<Got> {
         let request = self
             .request(Method::POST, path)
             .header("paypal-request-id", key)
