@@ -412,6 +412,8 @@ impl LateLine {
         mark_billed(&mut purchase, &mut tab, due, now);
         purchase.day = Some(day);
         purchase.hold = Some(self.chain);
+        // The grant's room was given back with the hold; a late line draws on today's caps alone.
+        purchase.grant = None;
         let mut effects = Effects::answer(Step::Done(ReportOutcome::LateBilled, Some(due)));
         effects.op(Op::Move { id: self.chain, cause: Cause::TabLine, legs });
         let data = json!({ "purchase": purchase.id, "amount_micros": due, "late": true });

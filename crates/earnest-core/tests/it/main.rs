@@ -12,4 +12,5 @@
               environment are the test's, not the rules'"
 )]
 
+mod walks;
 mod world;

@@ -10,16 +10,17 @@ use earnest_core::admin::{
     PutOrigin, SetPolicy,
 };
 use earnest_core::answer::{AnswerApproval, Verdict};
-use earnest_core::approval::Approval;
+use earnest_core::approval::{Approval, Grant};
 use earnest_core::authorize::{self, Authorize, FreshIds, Outcome};
 use earnest_core::id::{
     AgentId, ApprovalId, GrantId, IntentId, KeyId, OwnerId, PurchaseId, QuoteId, Seed, SellerId,
     SettlementId, TabId, TransferId, VaultId, VoucherId,
 };
 use earnest_core::intent::{Charge, Claim, Claimed, Evidence, Fate, Intent};
+use earnest_core::invariant::{self, Breach, Fold, Rows};
 use earnest_core::ledger::{Account, AccountId, Totals};
 use earnest_core::money::{Currency, Micros};
-use earnest_core::party::{ApiKey, Owner, Principal};
+use earnest_core::party::{Agent, ApiKey, Owner, Principal};
 use earnest_core::policy::{Limits, Policy, PolicySubject};
 use earnest_core::problem::Refusal;
 use earnest_core::purchase::Purchase;
@@ -382,6 +383,11 @@ impl World {
         self.outcome(settlement, Fate::Done(charge)).unwrap()
     }
 
+    /// The key under which a settlement's attempt is sent.
+    pub fn key_of(&self, settlement: &Settlement) -> String {
+        self.row::<Intent>(settlement.intent).key
+    }
+
     pub fn decline(&self, settlement: &Settlement) -> Settlement {
         let issue = "INSTRUMENT_DECLINED".to_owned();
         self.outcome(settlement, Fate::Declined { issue }).unwrap()
@@ -589,9 +595,63 @@ impl World {
     pub fn write_off(&self, owner: OwnerId, tab: TabId) -> Result<(Tab, Micros), SubmitError> {
         self.run(WriteOff { owner, tab, chain: TransferId::new(self.seed()), key: None })
     }
+}
 
-    /// Every invariant, over the books as they stand.
-    pub fn check(&self) {}
+/// Judging.
+impl World {
+    /// Every row of one kind.
+    pub fn all<R: Record>(&self) -> Vec<R> {
+        let page = self.store.reader().all::<R>(None, 1_000_000).unwrap();
+        assert_eq!(page.next, None);
+        page.items
+    }
+
+    pub fn rows(&self) -> Rows {
+        Rows {
+            owners: self.all::<Owner>().into_iter().map(|row| (row.id, row)).collect(),
+            agents: self.all::<Agent>().into_iter().map(|row| (row.id, row)).collect(),
+            tabs: self.all::<Tab>().into_iter().map(|row| (row.id, row)).collect(),
+            purchases: self.all::<Purchase>().into_iter().map(|row| (row.id, row)).collect(),
+            approvals: self.all::<Approval>().into_iter().map(|row| (row.id, row)).collect(),
+            grants: self.all::<Grant>().into_iter().map(|row| (row.id, row)).collect(),
+            settlements: self.all::<Settlement>().into_iter().map(|row| (row.id, row)).collect(),
+            intents: self.all::<Intent>().into_iter().map(|row| (row.id, row)).collect(),
+        }
+    }
+
+    /// Brings a fold of the log up to its head; gives how far that is.
+    pub fn fold(&self, fold: &mut Fold, from: u64) -> u64 {
+        let entries = self.store.reader().log(from, 1_000_000).unwrap();
+        for entry in &entries {
+            entry.entry.ops.iter().for_each(|op| fold.take(op));
+        }
+        entries.last().map_or(from, |last| last.entry.seq)
+    }
+
+    /// Every breach of every invariant, in the books as they stand.
+    pub fn breaches(&self) -> Vec<Breach> {
+        let mut fold = Fold::default();
+        self.fold(&mut fold, 0);
+        self.breaches_of(&fold)
+    }
+
+    /// The same, with the log folded already.
+    pub fn breaches_of(&self, fold: &Fold) -> Vec<Breach> {
+        let mut breaches = invariant::check(&self.rows(), fold);
+        for (account, sums) in &fold.accounts {
+            let totals = self.totals(*account);
+            if !sums.agrees(&totals) {
+                let detail = format!("`{account}`: {sums:?} folded, {totals:?} stored");
+                breaches.push(Breach { invariant: "totals_are_the_fold", detail });
+            }
+        }
+        breaches
+    }
+
+    pub fn check(&self) {
+        let breaches = self.breaches();
+        assert!(breaches.is_empty(), "{breaches:#?}");
+    }
 }
 
 /// What a time span is in seconds.
