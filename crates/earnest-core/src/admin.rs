@@ -27,9 +27,12 @@ pub struct Creation {
 }
 
 impl Creation {
-    fn key(&self, family: &'static str) -> Option<Key> {
+    /// The key, bound to the name and whatever else is asked for.
+    fn key(&self, family: &'static str, asked: &[&str]) -> Option<Key> {
         let name = self.key.clone()?;
-        let fingerprint = Fingerprint::of(&[self.name.as_bytes()]);
+        let mut parts = vec![self.name.as_bytes()];
+        parts.extend(asked.iter().map(|part| part.as_bytes()));
+        let fingerprint = Fingerprint::of(&parts);
         Some(Key { scope: self.by.to_string(), family, name, fingerprint })
     }
 }
@@ -65,7 +68,7 @@ impl Unit for CreateOwner {
     }
 
     fn key(&self) -> Option<Key> {
-        self.creation.key("owner")
+        self.creation.key("owner", &[self.zone.name()])
     }
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
@@ -117,7 +120,7 @@ impl Unit for CreateAgent {
     }
 
     fn key(&self) -> Option<Key> {
-        self.creation.key("agent")
+        self.creation.key("agent", &[&self.owner.to_string()])
     }
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
@@ -169,7 +172,10 @@ impl Unit for CreateSeller {
     }
 
     fn key(&self) -> Option<Key> {
-        self.creation.key("seller")
+        let commission = self.commission_ppm.to_string();
+        let recipient = self.payout_recipient.as_deref();
+        let paid = if recipient.is_some() { "paid out" } else { "" };
+        self.creation.key("seller", &[&commission, paid, recipient.unwrap_or_default()])
     }
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {

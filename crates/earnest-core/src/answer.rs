@@ -52,12 +52,16 @@ impl Unit for AnswerApproval {
         "approval.answer"
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Agent>(self.agent);
         touches.row::<Approval>(self.approval);
         if let Verdict::Grant { id, .. } = self.verdict {
             touches.row::<Grant>(id);
+            let agent = view.peek::<Agent>(self.agent);
+            for earlier in agent.iter().flat_map(|agent| &agent.grants) {
+                touches.row::<Grant>(earlier);
+            }
         }
         touches
     }
@@ -86,6 +90,7 @@ impl Unit for AnswerApproval {
         approval.state = match &self.verdict {
             Verdict::Approve => ApprovalState::Approved,
             Verdict::Grant { id, cap, until } => {
+                forget_ended(view, &mut agent, now)?;
                 self.grant(&mut effects, &mut agent, &approval, (*id, *cap, *until), now)?;
                 approval.grant = Some(*id);
                 ApprovalState::Approved
@@ -107,6 +112,18 @@ impl Unit for AnswerApproval {
         effects.put(approval.clone())?;
         Ok(effects.map(|()| approval))
     }
+}
+
+/// Grants that ended make room for new ones.
+fn forget_ended(view: &View, agent: &mut Agent, now: Timestamp) -> Result<(), Stop> {
+    let mut live = Vec::with_capacity(agent.grants.len());
+    for id in &agent.grants {
+        if view.row::<Grant>(id)?.is_some_and(|grant| now < grant.until) {
+            live.push(*id);
+        }
+    }
+    agent.grants = live;
+    Ok(())
 }
 
 impl AnswerApproval {

@@ -160,7 +160,7 @@ impl Unit for Authorize {
         let mut touches = Touches::new();
         touches.row::<Seller>(self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
-        touch_place(&mut touches, view, self.owner, self.ids.tab);
+        touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
         touches.row::<Agent>(self.agent);
         touches.row::<Policy>(PolicySubject::Agent(self.agent));
         touches.row::<RateWindow>(self.agent);
@@ -179,22 +179,31 @@ impl Unit for Authorize {
             None => None,
         };
         match (view.key(), known) {
-            (KeyUse::Other { .. }, known) => Err(conflict(known).into()),
+            (KeyUse::Other { .. }, known) => Err(conflict(view, known, now)?.into()),
             (_, Some(purchase)) => self.repeat(view, purchase, now),
             (_, None) => self.ask(view, None, now),
         }
     }
 }
 
-/// The key was used for something else.
-fn conflict(known: Option<&Purchase>) -> Refusal {
-    if known.is_some_and(|purchase| purchase.state == PurchaseState::Waiting) {
-        let why = "the purchase that waits under this id is for something else";
-        return Refusal::new(Code::ApprovalStale, why)
-            .next("use a new request_id for another thing");
-    }
-    Refusal::new(Code::IdempotencyConflict, "this id was used for another purchase")
-        .next("use a new request_id for another thing")
+/// The key was used for something else: while the owner's answer to that is open or unused, it is
+/// the question that went stale.
+fn conflict(view: &View, known: Option<&Purchase>, now: Timestamp) -> Result<Refusal, Stop> {
+    let waiting = known.filter(|purchase| purchase.state == PurchaseState::Waiting);
+    let asked = match waiting.and_then(|purchase| purchase.approval) {
+        Some(id) => view.row::<Approval>(id)?,
+        None => None,
+    };
+    let open = |approval: &Approval| {
+        matches!(approval.state, ApprovalState::Waiting | ApprovalState::Approved)
+            && !approval.is_expired(now)
+    };
+    let (code, why) = if asked.is_some_and(open) {
+        (Code::ApprovalStale, "the purchase that waits under this id is for something else")
+    } else {
+        (Code::IdempotencyConflict, "this id was used for another purchase")
+    };
+    Ok(Refusal::new(code, why).next("use a new request_id for another thing"))
 }
 
 fn replayed(outcome: Outcome) -> Effects<Answer> {
@@ -431,6 +440,8 @@ impl Authorize {
         effects.put(window)
     }
 
+    /// The owner's live *yes, this once*. A yes that came as a grant counts through the grant alone:
+    /// its sum includes the purchase it answered, and taking the grant back takes the yes back.
     fn live_approval(
         &self,
         view: &View,
@@ -440,6 +451,7 @@ impl Authorize {
         let Some(id) = purchase.approval else { return Ok(None) };
         let approval = view.need::<Approval>(id)?;
         let live = approval.state == ApprovalState::Approved
+            && approval.grant.is_none()
             && !approval.is_expired(now)
             && approval.binding == binding(self.agent, &self.quote);
         Ok(live.then(|| approval.clone()))
@@ -521,7 +533,7 @@ impl Authorize {
             agent.waiting.push(waiting);
             let data = json!({ "approval": approval.id, "purchase": purchase.id,
                 "amount_micros": purchase.price_micros, "why": approval.why });
-            effects.event("approval.waiting", &audience(&purchase), data);
+            effects.event("approval.waiting", &inside(&purchase), data);
             effects.put(approval)?;
             effects.put(agent)?;
         }
@@ -616,6 +628,11 @@ fn quote_expired() -> Refusal {
         .next("ask the seller for a fresh quote")
 }
 
+/// Who may hear why a purchase did not happen: no seller, since the numbers are the owner's.
+fn inside(purchase: &Purchase) -> [&dyn std::fmt::Display; 2] {
+    [&purchase.owner, &purchase.agent]
+}
+
 /// Who may hear of a purchase.
 pub(crate) fn audience(purchase: &Purchase) -> [&dyn std::fmt::Display; 3] {
     [&purchase.owner, &purchase.agent, &purchase.seller]
@@ -691,7 +708,7 @@ fn deny(mut purchase: Purchase, refusal: Refusal) -> Result<Effects<Answer>, Sto
     let outcome = Outcome::Denied(Box::new(purchase.clone()), Box::new(refusal));
     let mut effects = Effects::answer(Answer { outcome, replayed: false });
     effects.bind(purchase.id);
-    effects.event("purchase.denied", &audience(&purchase), data);
+    effects.event("purchase.denied", &inside(&purchase), data);
     effects.put(purchase)?;
     Ok(effects)
 }

@@ -200,6 +200,42 @@ impl Intent {
         sends && self.first_sent_at.is_none_or(repeat)
     }
 
+    /// Whether a send may have had an effect that nobody saw: then a refusal of a later send, before
+    /// PayPal even looked at its key, proves nothing.
+    const fn may_have_happened(&self) -> bool {
+        matches!(self.state, IntentState::Unknown | IntentState::Pending)
+    }
+
+    /// What a fate comes to, given what is known already: too little for *not charged* or *refused*
+    /// is *unknown*, with the reason. Above `confirm_above` *not charged* needs a person's word too.
+    pub(crate) fn judge<T: Clone>(
+        &self,
+        fate: &Fate<T>,
+        confirm_above: Micros,
+        now: Timestamp,
+    ) -> (Fate<T>, Option<&'static str>) {
+        let unknown = |why| (Fate::Unknown, Some(why));
+        match fate {
+            Fate::Refused { .. } if self.may_have_happened() => {
+                unknown("an earlier send may have happened")
+            }
+            // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
+            Fate::NotCharged if self.sends > 0 && self.may_send(now) => {
+                unknown("the key may still be sent")
+            }
+            // INVARIANT: a_known_capture_is_never_not_charged
+            Fate::NotCharged
+                if self.paypal_capture.is_some() || self.state == IntentState::Pending =>
+            {
+                unknown("a capture is known")
+            }
+            Fate::NotCharged if self.amount_micros > Some(confirm_above) && !self.confirmed => {
+                unknown("waiting for the operator's word")
+            }
+            _ => (fate.clone(), None),
+        }
+    }
+
     /// Adds what was learnt; in the middle old pieces make way.
     pub fn learn(&mut self, evidence: Evidence) {
         if self.evidence.len() >= MAX_EVIDENCE {
@@ -290,6 +326,11 @@ impl Unit for Claim {
                 Refusal::new(Code::StateConflict, "another process holds the intent").into()
             );
         }
+        // A claim that never came back may have sent: from here on no refusal of a later send says
+        // that nothing happened.
+        if intent.state == IntentState::Sent && intent.lease.is_some() {
+            intent.state = IntentState::Unknown;
+        }
         if let Some((request, sha256)) = &self.request {
             // INVARIANT: no_post_after_key_retention
             if !intent.may_send(now) {
@@ -378,6 +419,14 @@ pub struct Charge {
 }
 
 impl Intent {
+    /// Nothing is known, but what PayPal showed once is not forgotten because it could not be read
+    /// again: a pending capture stays one.
+    fn doubt(&mut self) {
+        if self.state != IntentState::Pending {
+            self.state = IntentState::Unknown;
+        }
+    }
+
     /// Records what was learnt under a fence; gives back whether the state may change. A result
     /// that comes under an older fence, or after the intent closed, is only evidence.
     pub fn take<T>(
@@ -412,17 +461,17 @@ impl Intent {
             }
             Fate::NotCharged => self.state = IntentState::NotCharged,
             Fate::Unknown => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.next_at = self.backoff(now);
             }
             Fate::AlreadyDone { issue } => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.issue = Some(issue.clone());
                 self.read_only = true;
                 self.next_at = self.backoff(now);
             }
             Fate::NotYet { until } => {
-                self.state = IntentState::Unknown;
+                self.doubt();
                 self.next_at = *until;
             }
             Fate::NotRun => self.next_at = self.backoff(now),

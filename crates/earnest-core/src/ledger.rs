@@ -658,9 +658,9 @@ impl Draft {
             return Ok(());
         };
         let used = totals.debits().ok_or(overflow)?;
-        // What is past the largest amount is room for every amount there is.
-        let most = totals.credits_posted.checked_add(room).unwrap_or(Micros::MAX);
-        if used > most {
+        // Room past what can be counted is room enough.
+        let most = totals.credits_posted.checked_add(room);
+        if most.is_some_and(|most| used > most) {
             let used = used.saturating_sub(totals.credits_posted);
             return Err(Rejection::NoRoom { account: leg.debit, used, room });
         }

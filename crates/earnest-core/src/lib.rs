@@ -22,6 +22,7 @@ pub mod entry;
 pub mod fee;
 pub mod id;
 pub mod intent;
+pub mod invariant;
 pub mod jws;
 pub mod ledger;
 pub mod money;

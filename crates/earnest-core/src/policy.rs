@@ -21,7 +21,7 @@ pub const MAX_RATE_COUNT: u32 = 1_000;
 
 /// Limits. Every field may be left out: an owner's then sets no limit, an agent's inherits.
 ///
-/// Amounts accept `"$5.00"` or micro-units in input and are micro-units in output.
+/// Amounts are integers of micro-units. A cap of 0 allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::authorize::{Chosen, audience, legs, split, tab_facts, used};
-use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, TabId, TransferId, VoucherId};
+use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
@@ -124,6 +124,10 @@ impl Unit for Resolve {
                 step(Step::Done(ReportOutcome::AlreadyBilled, purchase.billed_micros))
             }
             PurchaseState::Unbilled => step(Step::Done(ReportOutcome::LateUnbilled, None)),
+            // A delivery that was reported as failed stays failed, whatever was held since.
+            _ if purchase.failed == Some(self.told.claims.jti) => {
+                step(Step::Done(ReportOutcome::Released, None))
+            }
             PurchaseState::Held if failed && latest => {
                 fail(view, purchase, self.told.claims.jti, now)
             }
@@ -132,9 +136,8 @@ impl Unit for Resolve {
                 self.keep(view, purchase, now)
             }
             PurchaseState::Held => bill(view, purchase, due, now),
-            _ if purchase.failed == Some(self.told.claims.jti) || failed => {
-                step(Step::Done(ReportOutcome::Released, None))
-            }
+            _ if failed && latest => note_failure(purchase, self.told.claims.jti, now),
+            _ if failed => step(Step::Done(ReportOutcome::Released, None)),
             _ if self.told.fate == Fate::Serving => step(Step::Done(ReportOutcome::Serving, None)),
             _ => step(Step::Late),
         }
@@ -238,6 +241,20 @@ fn fail(
     Ok(effects)
 }
 
+/// A failure that came when nothing was held any more: no later report makes a line of it.
+fn note_failure(
+    purchase: &Purchase,
+    jti: VoucherId,
+    now: Timestamp,
+) -> Result<Effects<Step>, Stop> {
+    let mut purchase = purchase.clone();
+    purchase.failed = Some(jti);
+    purchase.updated_at = now;
+    let mut effects = Effects::answer(Step::Done(ReportOutcome::Released, None));
+    effects.put(purchase)?;
+    Ok(effects)
+}
+
 fn release(
     view: &View,
     purchase: &Purchase,
@@ -288,23 +305,22 @@ impl Unit for LateLine {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touch_place(&mut touches, view, self.owner, self.no_tab);
+        // It opens no tab, so it carries nothing either: the chain of the line stands in.
+        touch_place(&mut touches, view, self.owner, self.no_tab, self.chain);
         touches.row::<Purchase>(self.told.claims.sub);
         touches.hold(self.chain);
         touches.account(Account::SellerAccrued(self.told.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
         touches.account(Account::Memo.usd());
-        // The agent's guard comes before the purchase in the lock order: the purchase, which names
-        // it, was read beforehand, and its agent never changes.
-        if let Some(purchase) = view.peek::<Purchase>(self.told.claims.sub) {
-            touches.row::<Policy>(PolicySubject::Agent(purchase.agent));
-            if let Some(owner) = view.peek::<Owner>(self.owner) {
-                let session =
-                    Tab::new(owner.open_tab.unwrap_or(self.no_tab), owner.id, now).session();
-                let day = owner.zone_at(now).day(now);
-                for account in limit_accounts(owner.id, purchase.agent, session, day) {
-                    touches.account(account);
-                }
+        // The agent's guard comes before the purchase in the lock order, so it cannot be learnt from
+        // it here: the purchase was read beforehand, and its agent never changes.
+        touches.row::<Agent>(self.agent);
+        touches.row::<Policy>(PolicySubject::Agent(self.agent));
+        if let Some(owner) = view.peek::<Owner>(self.owner) {
+            let session = SessionId::from_value(owner.open_tab.unwrap_or(self.no_tab).value());
+            let day = owner.zone_at(now).day(now);
+            for account in limit_accounts(owner.id, self.agent, session, day) {
+                touches.account(account);
             }
         }
         touches
@@ -331,6 +347,10 @@ impl Unit for LateLine {
             }
             // A hold exists after all: it was made between the two units.
             PurchaseState::Held => return Ok(Effects::answer(Step::Moved)),
+            // Reported as failed between the two units.
+            _ if purchase.failed == Some(self.told.claims.jti) => {
+                return Ok(Effects::answer(Step::Done(ReportOutcome::Released, None)));
+            }
             _ => {}
         }
         let too_late = now.as_second() > self.told.claims.exp.saturating_add(LATE_SECONDS);
@@ -392,6 +412,8 @@ impl LateLine {
         mark_billed(&mut purchase, &mut tab, due, now);
         purchase.day = Some(day);
         purchase.hold = Some(self.chain);
+        // The grant's room was given back with the hold; a late line draws on today's caps alone.
+        purchase.grant = None;
         let mut effects = Effects::answer(Step::Done(ReportOutcome::LateBilled, Some(due)));
         effects.op(Op::Move { id: self.chain, cause: Cause::TabLine, legs });
         let data = json!({ "purchase": purchase.id, "amount_micros": due, "late": true });

@@ -11,12 +11,12 @@ use serde_json::json;
 
 use crate::id::{IntentId, OwnerId, ReceiptId, SettlementId, TabId, TransferId};
 use crate::intent::{Charge, Evidence, Fate, Intent, IntentState, Purpose};
-use crate::ledger::{Account, Cause, Leg, Op};
+use crate::ledger::{Account, Cause, Hold, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
 use crate::settings::Settings;
-use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
+use crate::tab::{LineRange, Tab, TabState, add, credit_line, other_frozen, room, touch_tabs};
 use crate::time::{Timestamp, after};
 use crate::treasurer::{Plan, plan};
 use crate::unit::{
@@ -190,6 +190,9 @@ impl Unit for Settle {
         touches.row::<Intent>(self.intent);
         touches.hold(self.hold);
         touches.account(Account::TabOwed(self.tab).usd());
+        for earlier in view.peek::<Owner>(self.owner).iter().flat_map(|owner| &owner.earlier_tabs) {
+            touches.account(Account::TabOwed(*earlier).usd());
+        }
         touches.account(Account::PaypalCash.usd());
         touches
     }
@@ -209,7 +212,7 @@ impl Unit for Settle {
             return Err(Refusal::new(Code::NotFound, "no such tab").into());
         };
         let totals = view.totals(tab.owed())?;
-        let room = room(self.own_limit, credit_line(owner, &self.settings), Micros::ZERO);
+        let room = self.room(view, owner)?;
         match plan(tab, &totals, room, self.asked, &self.settings, now) {
             Plan::Wait { why } => Ok(Effects::answer(Settled::Waited(why))),
             Plan::Carry { why } => end(owner, tab, totals.collectible(), why),
@@ -264,6 +267,15 @@ fn finish(owner: &mut Owner, tab: &mut Tab) {
 }
 
 impl Settle {
+    /// What the tab may owe, as the next purchase will find it.
+    fn room(&self, view: &View, owner: &Owner) -> Result<Micros, Stop> {
+        let mut earlier = Micros::ZERO;
+        for tab in owner.earlier_tabs.iter().filter(|tab| **tab != self.tab) {
+            earlier = add(earlier, view.totals(Account::TabOwed(*tab).usd())?.owed())?;
+        }
+        Ok(room(self.own_limit, credit_line(owner, &self.settings), earlier))
+    }
+
     /// A new settlement over everything that is in none.
     fn first(
         &self,
@@ -416,7 +428,7 @@ impl Unit for RecordOutcome {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
+        touch_tabs(&mut touches, view, self.owner);
         touches.row::<Tab>(self.tab);
         touches.row::<Settlement>(self.settlement);
         touches.row::<Intent>(self.intent);
@@ -425,7 +437,7 @@ impl Unit for RecordOutcome {
             touches.hold_and_accounts(settlement.hold, view);
         }
         if let Fate::Done(charge) = &self.fate {
-            for kind in ["captured", "fee", "suspense"] {
+            for kind in ["captured", "fee", "suspense", "cleared"] {
                 touches.hold(chain_of(kind, &charge.paypal_capture));
             }
             touches.account(Account::CaptureRefundable(self.intent).usd());
@@ -440,10 +452,25 @@ impl Unit for RecordOutcome {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Settlement>, Stop> {
         let mut intent = view.need::<Intent>(self.intent)?.clone();
         let settlement = view.need::<Settlement>(self.settlement)?;
-        let (fate, how) = self.judged(&intent);
+        let of = (settlement.owner, settlement.tab);
+        if intent.purpose != Purpose::Settlement(settlement.id) || of != (self.owner, self.tab) {
+            return Err(Stop::Bug(format!("intent {} is for something else", intent.id)));
+        }
+        let confirm_above = self.settings.confirm_not_charged_above_micros;
+        let booked = self.booked(view)?;
+        let (fate, doubt) = match booked {
+            Booked::Elsewhere if intent.state.is_open() => {
+                (Fate::Unknown, Some("the capture is booked for something else"))
+            }
+            _ => intent.judge(&self.fate, confirm_above, now),
+        };
+        let how = match doubt {
+            Some(doubt) => format!("{}, {doubt}", self.evidence.how),
+            None => self.evidence.how.clone(),
+        };
         let was = intent.state;
         if !intent.take(self.fence, &fate, Evidence { how, ..self.evidence.clone() }, now) {
-            return self.late(view, intent, was, settlement);
+            return self.late(intent, was, booked, settlement);
         }
         let state = Recording {
             settlement: settlement.clone(),
@@ -453,7 +480,7 @@ impl Unit for RecordOutcome {
             effects: Effects::answer(()),
         };
         match fate {
-            Fate::Done(charge) => self.captured(view, state, &charge, now),
+            Fate::Done(charge) => self.captured(view, state, &charge, booked, now),
             Fate::Pending { paypal_order, paypal_capture } => {
                 let mut state = state;
                 let known = |new: Option<String>, old: Option<String>| new.or(old);
@@ -475,6 +502,18 @@ impl Unit for RecordOutcome {
     }
 }
 
+/// Where the money of a capture stands before it is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Booked {
+    /// Nowhere.
+    No,
+    /// Wholly in suspense, since it arrived for an attempt that had been closed as *not charged*;
+    /// the next attempt, under the same invoice, found it.
+    InSuspense,
+    /// For a settlement.
+    Elsewhere,
+}
+
 /// The rows that change together when an outcome is recorded.
 struct Recording {
     settlement: Settlement,
@@ -485,14 +524,17 @@ struct Recording {
 }
 
 impl RecordOutcome {
-    /// Above the operator's amount, *not charged* needs a person's word beside the evidence.
-    fn judged(&self, intent: &Intent) -> (Fate<Charge>, String) {
-        let large = intent.amount_micros > Some(self.settings.confirm_not_charged_above_micros);
-        if self.fate == Fate::NotCharged && large && !intent.confirmed {
-            let how = format!("{}, waiting for the operator's word", self.evidence.how);
-            return (Fate::Unknown, how);
+    /// Whether the capture that was learnt of is in the books already: one capture, one effect.
+    // INVARIANT: a_capture_is_booked_once
+    fn booked(&self, view: &View) -> Result<Booked, Stop> {
+        let Fate::Done(charge) = &self.fate else { return Ok(Booked::No) };
+        let chain = |kind| view.hold(chain_of(kind, &charge.paypal_capture));
+        if chain("captured")?.is_none() {
+            return Ok(Booked::No);
         }
-        (self.fate.clone(), self.evidence.how.clone())
+        let whole = |hold: &Hold| hold.legs.iter().any(|leg| leg.amount == charge.amount);
+        let suspended = chain("suspense")?.is_some_and(whole) && chain("cleared")?.is_none();
+        Ok(if suspended { Booked::InSuspense } else { Booked::Elsewhere })
     }
 
     fn captured(
@@ -500,6 +542,7 @@ impl RecordOutcome {
         view: &View,
         mut state: Recording,
         charge: &Charge,
+        booked: Booked,
         now: Timestamp,
     ) -> Result<Effects<Settlement>, Stop> {
         let asked = state.settlement.amount_micros;
@@ -507,8 +550,17 @@ impl RecordOutcome {
         if posted.is_zero() {
             return Err(Stop::Bug(format!("capture {} of nothing", charge.paypal_capture)));
         }
-        state.effects.op(Op::Post { id: state.settlement.hold, amounts: vec![posted] });
-        self.book_capture(&mut state.effects, charge, charge.amount.saturating_sub(posted));
+        let hold = state.settlement.hold;
+        if booked == Booked::InSuspense {
+            let leg = Leg::new(Account::Suspense.usd(), state.tab.owed(), posted);
+            let id = chain_of("cleared", &charge.paypal_capture);
+            state.effects.op(Op::Void { id: hold });
+            state.effects.op(Op::Move { id, cause: Cause::SuspenseCleared, legs: vec![leg] });
+        } else {
+            state.effects.op(Op::Post { id: hold, amounts: vec![posted] });
+            self.book_capture(&mut state.effects, charge, charge.amount.saturating_sub(posted));
+        }
+        // What came short stays on the tab, for the next settlement.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
         state.settlement.state = if charge.amount == asked {
@@ -525,7 +577,7 @@ impl RecordOutcome {
         state.intent.paypal_capture = Some(charge.paypal_capture.clone());
         state.owner.settled_micros = add(state.owner.settled_micros, posted)?;
         state.tab.open_settlement = None;
-        state.thaw();
+        state.thaw(view)?;
         // What was pending becomes posted, so the rest is what stays collectible, and any shortfall.
         let rest = add(view.totals(state.tab.owed())?.collectible(), short)?;
         if state.tab.state == TabState::Closed && rest.is_zero() && state.tab.pending_holds == 0 {
@@ -559,21 +611,20 @@ impl RecordOutcome {
     /// an intent that was closed as *nothing happened* is booked to suspense, once, and alarms.
     fn late(
         &self,
-        view: &View,
         intent: Intent,
         was: IntentState,
+        booked: Booked,
         settlement: &Settlement,
     ) -> Result<Effects<Settlement>, Stop> {
         let mut effects = Effects::answer(settlement.clone());
-        if let Fate::Done(charge) = &self.fate {
-            let known = intent.paypal_capture.as_deref() == Some(charge.paypal_capture.as_str());
-            let booked = view.hold(chain_of("suspense", &charge.paypal_capture))?.is_some();
-            if !was.is_open() && !known && !booked {
-                self.book_capture(&mut effects, charge, charge.amount);
-                let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
-                    "amount_micros": charge.amount });
-                effects.event("alarm.capture_of_closed_intent", &[], data);
-            }
+        if let Fate::Done(charge) = &self.fate
+            && !was.is_open()
+            && booked == Booked::No
+        {
+            self.book_capture(&mut effects, charge, charge.amount);
+            let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
+                "amount_micros": charge.amount });
+            effects.event("alarm.capture_of_closed_intent", &[], data);
         }
         effects.put(intent)?;
         Ok(effects)
@@ -581,15 +632,11 @@ impl RecordOutcome {
 }
 
 impl Recording {
-    /// A frozen tab goes on once an attempt succeeded.
-    fn thaw(&mut self) {
-        if self.owner.frozen_tab == Some(self.tab.id) {
-            self.owner.frozen_tab = None;
-        }
-        if self.tab.state == TabState::Frozen {
-            let open = self.owner.open_tab == Some(self.tab.id);
-            self.tab.state = if open { TabState::Open } else { TabState::Closed };
-        }
+    /// A frozen tab goes on once an attempt succeeded; the owner waits on while another is frozen.
+    fn thaw(&mut self, view: &View) -> Result<(), Stop> {
+        self.owner.frozen_tab = other_frozen(view, &self.owner, self.tab.id)?;
+        self.tab.thaw(self.owner.open_tab);
+        Ok(())
     }
 
     /// The payer's side said no: the lines are unsettled again, and the tab is frozen.
@@ -597,7 +644,7 @@ impl Recording {
         self.effects.op(Op::Void { id: self.settlement.hold });
         self.tab.open_settlement = None;
         self.tab.state = TabState::Frozen;
-        self.owner.frozen_tab = Some(self.tab.id);
+        self.owner.frozen_tab.get_or_insert(self.tab.id);
         let own = |range: &LineRange| range.tab == self.tab.id;
         if let Some(range) = self.settlement.lines.iter().find(|range| own(range)) {
             self.tab.settled_lines = range.from;

@@ -147,6 +147,14 @@ impl Tab {
         self.lines
     }
 
+    /// Frozen no more: open again where it is still its owner's open tab, else closed.
+    pub(crate) fn thaw(&mut self, open_tab: Option<TabId>) {
+        if self.state == TabState::Frozen {
+            let open = open_tab == Some(self.id);
+            self.state = if open { TabState::Open } else { TabState::Closed };
+        }
+    }
+
     /// One hold less.
     pub fn resolve_hold(&mut self) {
         self.pending_holds = self.pending_holds.saturating_sub(1);
@@ -198,18 +206,48 @@ pub(crate) struct Place {
     carry: Vec<(Tab, Micros)>,
 }
 
-/// Touches what [`place`] needs: earlier tabs and their accounts, the open tab or the new one.
-pub(crate) fn touch_place(touches: &mut Touches, view: &View, owner: OwnerId, fresh: TabId) {
+/// Touches what [`place`] needs: earlier tabs and their accounts, the open tab or the new one and
+/// the chain that carries to it.
+pub(crate) fn touch_place(
+    touches: &mut Touches,
+    view: &View,
+    owner: OwnerId,
+    fresh: TabId,
+    carry: TransferId,
+) {
     touches.row::<Owner>(owner);
     let Some(row) = view.peek::<Owner>(owner) else { return };
     let tab = row.open_tab.unwrap_or(fresh);
     touches.row::<Tab>(tab);
     touches.account(Account::TabOwed(tab).usd());
+    if row.open_tab.is_none() {
+        touches.hold(carry);
+    }
     for earlier in row.earlier_tabs.iter().chain(&row.frozen_tab) {
         touches.row::<Tab>(earlier);
         touches.account(Account::TabOwed(*earlier).usd());
     }
     touches.row::<Policy>(PolicySubject::Owner(owner));
+}
+
+/// Touches every tab of an owner that still counts.
+pub(crate) fn touch_tabs(touches: &mut Touches, view: &View, owner: OwnerId) {
+    touches.row::<Owner>(owner);
+    let Some(row) = view.peek::<Owner>(owner) else { return };
+    for tab in row.earlier_tabs.iter().chain(&row.open_tab).chain(&row.frozen_tab) {
+        touches.row::<Tab>(tab);
+    }
+}
+
+/// Another tab of the owner that is frozen: while one is, no purchase passes, whatever became of
+/// `but`. Needs [`touch_tabs`].
+pub(crate) fn other_frozen(view: &View, owner: &Owner, but: TabId) -> Result<Option<TabId>, Stop> {
+    for id in owner.earlier_tabs.iter().chain(&owner.open_tab) {
+        if *id != but && view.need::<Tab>(id)?.state == TabState::Frozen {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(None)
 }
 
 /// The open tab, or the new one with what it takes over.
@@ -342,7 +380,7 @@ impl Unit for OpenByOwner {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touch_place(&mut touches, view, self.owner, self.tab);
+        touch_place(&mut touches, view, self.owner, self.tab, self.chain);
         touches
     }
 
@@ -440,10 +478,11 @@ impl Unit for WriteOff {
         self.key.clone()
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
+        touch_tabs(&mut touches, view, self.owner);
         touches.row::<Tab>(self.tab);
+        touches.hold(self.chain);
         touches.account(Account::TabOwed(self.tab).usd());
         touches.account(Account::Losses.usd());
         touches
@@ -486,7 +525,7 @@ impl Unit for WriteOff {
         owner.frozen = Some("a tab was written off".to_owned());
         owner.credit_line_micros = Some(Micros::ZERO);
         owner.earlier_tabs.retain(|id| *id != tab.id);
-        owner.frozen_tab = owner.frozen_tab.filter(|id| *id != tab.id);
+        owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
         owner.open_tab = owner.open_tab.filter(|id| *id != tab.id);
         let mut effects = Effects::answer((tab.clone(), rest));
         effects.bind(rest.get());

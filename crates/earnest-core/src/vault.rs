@@ -8,9 +8,10 @@ use serde_json::json;
 
 use crate::id::{IntentId, OwnerId, TabId, VaultId};
 use crate::intent::{Evidence, Fate, Intent, Purpose};
+use crate::ledger::Account;
 use crate::party::{Funding, Owner};
 use crate::problem::{Code, Refusal};
-use crate::tab::{Tab, TabState};
+use crate::tab::{Tab, TabState, touch_tabs};
 use crate::time::Timestamp;
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
@@ -295,13 +296,16 @@ impl Unit for RecordToken {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
+        touch_tabs(&mut touches, view, self.owner);
         touches.row::<Vault>(self.vault);
         touches.row::<Intent>(self.intent);
-        if let Some(funding) =
-            view.peek::<Owner>(self.owner).and_then(|owner| owner.funding.as_ref())
-        {
-            touches.row::<Vault>(funding.vault);
+        if let Some(owner) = view.peek::<Owner>(self.owner) {
+            if let Some(funding) = &owner.funding {
+                touches.row::<Vault>(funding.vault);
+            }
+            for tab in owner.earlier_tabs.iter().chain(&owner.open_tab) {
+                touches.account(Account::TabOwed(*tab).usd());
+            }
         }
         touches
     }
@@ -314,6 +318,11 @@ impl Unit for RecordToken {
         let counts = intent.take(self.fence, &self.fate, self.evidence.clone(), now);
         match &self.fate {
             _ if !counts => {}
+            // Removed while PayPal was still making it: known, so that it can be removed there too,
+            // but never charged.
+            Fate::Done(token) if vault.state != VaultState::Confirming => {
+                vault.payment_token = Some(token.token.clone());
+            }
             Fate::Done(token) => {
                 vault.state = VaultState::Active;
                 vault.payment_token = Some(token.token.clone());
@@ -330,8 +339,10 @@ impl Unit for RecordToken {
                     payer_id: token.payer_id.clone(),
                     email: token.email.clone(),
                 });
+                thaw(view, &mut effects, &mut owner)?;
                 effects.put(owner)?;
             }
+            _ if vault.state != VaultState::Confirming => {}
             Fate::Declined { issue } | Fate::Refused { issue } => fail(&mut vault, issue),
             Fate::NotCharged => fail(&mut vault, "no answer"),
             _ => {}
@@ -345,6 +356,28 @@ impl Unit for RecordToken {
         effects.put(intent)?;
         Ok(effects.map(|()| vault))
     }
+}
+
+/// A new way to pay thaws tabs that owe less than a cent: there is nothing to attempt, so nothing
+/// else ever would. One that owes more waits for an attempt that succeeds.
+fn thaw(view: &View, effects: &mut Effects<()>, owner: &mut Owner) -> Result<(), Stop> {
+    owner.frozen_tab = None;
+    for id in owner.earlier_tabs.iter().chain(&owner.open_tab) {
+        let tab = view.need::<Tab>(id)?;
+        if tab.state != TabState::Frozen {
+            continue;
+        }
+        let rest = view.totals(tab.owed())?.collectible();
+        if tab.open_settlement.is_some() || !rest.floor_to_cent().is_zero() {
+            owner.frozen_tab.get_or_insert(tab.id);
+            continue;
+        }
+        let mut tab = tab.clone();
+        tab.thaw(owner.open_tab);
+        effects.event("tab.thawed", &[&owner.id], json!({ "tab": tab.id }));
+        effects.put(tab)?;
+    }
+    Ok(())
 }
 
 /// The payer took consent back (as re-read from PayPal), or the owner removed the method: nothing
@@ -409,7 +442,7 @@ fn freeze(
     let mut tab = view.need::<Tab>(tab)?.clone();
     if tab.state == TabState::Open {
         tab.state = TabState::Frozen;
-        owner.frozen_tab = Some(tab.id);
+        owner.frozen_tab.get_or_insert(tab.id);
         effects.event("tab.frozen", &[&owner.id], json!({ "tab": tab.id }));
         effects.put(tab)?;
     }

@@ -1,4 +1,4 @@
-//! The rules, seen from outside.
+//! The rules, run as they run for everybody: units through the store, in memory and on SQLite.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -7,7 +7,12 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::unreachable,
-    reason = "a test that panics has failed, which is what it is for"
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test that panics has failed, which is what it is for; threads and seeds from the \
+              environment are the test's, not the rules'"
 )]
 
 mod ledger_model;
+mod walks;
+mod world;
