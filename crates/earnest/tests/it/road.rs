@@ -42,6 +42,7 @@ async fn walk_b() {
     let owed = |tab: &str| format!("tab:{tab}:owed");
     let accrued = format!("seller:{}:accrued", world.seller_id());
 
+    world.advance(1);
     // A settled; its rest is carried by the unit that opens B, here with B's first line held.
     let voucher = world.buy(45_000, "b-0").await;
     let b = world.tab().await["id"].as_str().unwrap().to_owned();
