@@ -3,6 +3,8 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
+mod judge;
 mod road;
 mod tidy;
+mod walks;
 mod world;
