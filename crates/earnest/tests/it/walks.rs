@@ -156,6 +156,8 @@ async fn unknown_for_eight_hours(lost: Effect) -> (World, String) {
         world.spend(50_000, &format!("c-{n}")).await;
     }
     let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    // No webhook tells either: with one, nothing would be unknown for long.
+    world.sim().add_fault(Fault::on_event("*", Effect::WebhookNever).always()).unwrap();
     world.sim().add_fault(always(lost)).unwrap();
     let path = format!("/v1/tabs/{tab}/settle");
     let headers = [("idempotency-key", "s-1")];
