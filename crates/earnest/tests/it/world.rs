@@ -1,8 +1,9 @@
 //! A whole Earnest on loopback with a clock that only tests move, a simulated PayPal on the same
 //! clock, and callers for every role.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
 use earnest::config::Config;
@@ -121,6 +122,7 @@ impl World {
         let sim = Sim::start(sim).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let config = Config {
+            listen: own_address(),
             data: Some(dir.path().to_owned()),
             simulator_url: Some(sim.base_url().to_owned()),
             ..config
@@ -413,6 +415,13 @@ pub fn client() -> Client {
     Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap()
 }
 
+/// A loopback address nobody else uses, so that its port is still free for the next life.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 64 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::SeqCst)], 0))
+}
+
 /// Starts an Earnest whose every task runs on a runtime of its own.
 async fn start_apart(config: &Config, clock: &TestClock) -> (Runtime, Running) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -440,7 +449,7 @@ pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-async fn answer(request: reqwest::RequestBuilder) -> Answer {
+pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let answer = request.send().await.unwrap();
     let (status, headers) = (answer.status(), answer.headers().clone());
     let bytes = answer.bytes().await.unwrap();
