@@ -10,6 +10,8 @@ pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod sealed;
 pub mod serve;
 pub mod source;

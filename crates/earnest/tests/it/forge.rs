@@ -14,7 +14,7 @@ use paypal_sim::SimConfig;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::world::{Answer, World, until};
+use crate::world::{Answer, Change, World, until};
 
 /// One delivery as it came over the wire.
 #[derive(Clone, Debug)]
@@ -52,13 +52,16 @@ pub struct Tap(Arc<Mutex<Vec<Overheard>>>);
 
 impl Tap {
     /// A world whose webhooks go to the tap; what is to reach Earnest is delivered by the test.
-    pub async fn world(config: Config, sim: SimConfig) -> (World, Self) {
+    pub async fn world(config: Config, change: &Change) -> (World, Self) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let tap = Self::default();
         let app = Router::new().route("/webhooks/paypal", post(take)).with_state(tap.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        let world = World::with(Config { public_url: Some(url), ..config }, sim).await;
+        let world = {
+            let config = Config { public_url: Some(url), ..config };
+            World::changed(config, SimConfig::default(), change).await
+        };
         world.prove_origin().await;
         world.vault().await;
         (world, tap)
@@ -122,7 +125,9 @@ fn with_checksum_of(object: &Value, model: &[u8]) -> Vec<u8> {
     // Gauss: for each bit one row that has it, cleared from all others.
     let (mut wanted, mut chosen) = (crc(model) ^ base, 0_u64);
     for bit in 0..32 {
-        let Some(pivot) = rows.iter().position(|(flips, _)| flips >> bit & 1 == 1) else { continue };
+        let Some(pivot) = rows.iter().position(|(flips, _)| flips >> bit & 1 == 1) else {
+            continue;
+        };
         let pivot = rows.swap_remove(pivot);
         for row in rows.iter_mut().filter(|(flips, _)| flips >> bit & 1 == 1) {
             *row = (row.0 ^ pivot.0, row.1 ^ pivot.1);

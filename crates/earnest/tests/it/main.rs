@@ -7,6 +7,8 @@ mod faults;
 mod forge;
 mod judge;
 mod pairs;
+#[cfg(feature = "planted")]
+mod planted;
 mod road;
 mod tidy;
 mod walks;

@@ -1,8 +1,9 @@
 //! The road from a 402 to one capture.
 
 use reqwest::Method;
+use serde_json::json;
 
-use crate::world::World;
+use crate::world::{Change, World, unchanged};
 
 #[tokio::test]
 async fn lines_are_captured_in_one_settlement_and_signed() {
@@ -27,4 +28,39 @@ async fn lines_are_captured_in_one_settlement_and_signed() {
     assert_eq!(receipt["claims"]["captured_micros"], 700_000);
     world.assert_balanced().await;
     assert!(world.sim().violations().is_empty(), "{:?}", world.sim().violations());
+}
+
+#[tokio::test]
+async fn one_request_id_buys_once_and_a_refusal_leaves_it_free() {
+    request_ids(unchanged()).await;
+}
+
+/// The suite behind it, which a planted bug must not pass.
+pub async fn request_ids(change: Change) {
+    let world = World::ready_but(&change).await;
+    let quote = world.quote("/weather", 100_000);
+    let first = world.authorize(quote.clone(), "once").await.expect(201);
+    for _ in 0..3 {
+        let again = world.authorize(quote.clone(), "once").await;
+        assert_eq!(again.headers["idempotent-replayed"], "true");
+        assert_eq!(again.expect(201), first);
+    }
+    assert_eq!(world.tab().await["held_micros"], 100_000);
+    let other = world.authorize(world.quote("/weather", 90_000), "once").await;
+    assert_eq!((other.status.as_u16(), other.code()), (422, "idempotency_conflict"));
+
+    // Neither does a refusal that is no decision of policy.
+    let stale = world.quote("/weather", 50_000);
+    world.advance(301);
+    let expired = world.authorize(stale, "late").await;
+    assert_eq!((expired.status.as_u16(), expired.code()), (402, "quote_expired"));
+    world.authorize(world.quote("/weather", 50_000), "late").await.expect(201);
+
+    let dear = world.quote("/weather", 1_500_000);
+    let denied = world.authorize(dear.clone(), "dear").await;
+    assert_eq!(denied.refusal(), "policy_denied/per_call_cap");
+    world.policy("owner", json!({})).await;
+    world.authorize(dear, "dear").await.expect(201);
+    assert_eq!(world.tab().await["held_micros"], 1_650_000);
+    world.assert_sound();
 }
