@@ -12,5 +12,6 @@
               environment are the test's, not the rules'"
 )]
 
+mod authorize;
 mod walks;
 mod world;
