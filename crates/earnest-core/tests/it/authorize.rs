@@ -12,7 +12,7 @@ use earnest_core::tab::TabState;
 use earnest_core::voucher::{Fate, ReportOutcome};
 use earnest_store::SubmitError;
 
-use crate::world::{Buyer, Shop, World, each, hours, micros};
+use crate::world::{Buyer, Shop, World, each, each_with, hours, impatient, micros};
 
 const ID: &str = "the-one";
 
@@ -88,7 +88,7 @@ fn released(world: &World, buyer: Buyer, shop: &Shop) -> Quote {
 fn expired(world: &World, buyer: Buyer, shop: &Shop) -> Quote {
     let mut quote = held(world, buyer, shop);
     let purchase = world.buy_as(buyer, ID, &quote);
-    world.live(120 + 15 * 60);
+    world.outlive();
     assert!(world.expire(purchase.id));
     quote.expires_at = earnest_core::time::after(world.now(), 600);
     quote
@@ -120,7 +120,7 @@ fn the_same_id_means_the_same_thing_in_every_state() {
         ("expired", expired, "held", "idempotency_conflict"),
         ("unbilled", unbilled, "again resolved", "idempotency_conflict"),
     ];
-    each(|world| {
+    each_with(&impatient(), |world| {
         for (state, setup, same, other) in &table {
             let (buyer, shop) = (world.buyer(), world.shop());
             let quote = setup(world, buyer, &shop);

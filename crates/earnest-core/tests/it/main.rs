@@ -13,5 +13,6 @@
 )]
 
 mod authorize;
+mod reports;
 mod walks;
 mod world;
