@@ -12,7 +12,10 @@
               environment are the test's, not the rules'"
 )]
 
+mod approvals;
 mod authorize;
+mod caps;
 mod reports;
 mod walks;
+mod windows;
 mod world;
