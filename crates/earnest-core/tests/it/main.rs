@@ -16,6 +16,7 @@ mod approvals;
 mod authorize;
 mod caps;
 mod reports;
+mod settlements;
 mod walks;
 mod windows;
 mod world;
