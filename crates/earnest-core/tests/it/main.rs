@@ -15,8 +15,10 @@
 mod approvals;
 mod authorize;
 mod caps;
+mod owners;
 mod reports;
 mod settlements;
+mod treasurer;
 mod walks;
 mod windows;
 mod world;
