@@ -15,6 +15,8 @@
 mod approvals;
 mod authorize;
 mod caps;
+mod invariants;
+mod ledger;
 mod owners;
 mod reports;
 mod settlements;
