@@ -20,6 +20,7 @@ mod ledger;
 mod owners;
 mod reports;
 mod settlements;
+mod sim;
 mod treasurer;
 mod walks;
 mod windows;
