@@ -51,6 +51,7 @@ fn routes(seller: &Seller) -> Router {
         .route("/count", post(count).layer(price_up_to("$0.50")))
         .route("/health", get(|| async { "ok" }))
         .layer(seller.layer())
+        .merge(seller.origin_proof())
 }
 
 #[tokio::main]
@@ -67,7 +68,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let id = setting("EARNEST_SELLER_ID")?;
     let seller =
         Seller::new(SellerConfig::with_nonce_file(&earnest, &id, key.trim(), &origin, nonces)?)?;
-    eprintln!("selling at {origin}, try: earnest pay {origin}/weather/delft --max-price '$0.25'");
+    eprintln!("selling at {origin}, prove it once: earnest seller origin prove {origin}");
+    eprintln!("try: earnest pay {origin}/weather/delft --max-price '$0.25' --request-id delft-1");
     axum::serve(listener, routes(&seller))
         .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
         .await?;
