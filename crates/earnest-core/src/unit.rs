@@ -68,7 +68,7 @@ pub struct ListEntry {
     pub list: &'static str,
     /// Whose list, such as an owner's id; empty for everybody's.
     pub scope: String,
-    /// The sort key within the list, compared as text.
+    /// The sort key within the list, compared as text; ids sort after every other text.
     pub at: String,
 }
 
@@ -76,6 +76,12 @@ impl ListEntry {
     /// An entry; see the fields.
     pub fn new(list: &'static str, scope: impl fmt::Display, at: impl fmt::Display) -> Self {
         Self { list, scope: scope.to_string(), at: at.to_string() }
+    }
+
+    /// An entry sorted by time. A timestamp's usual text drops zeros at its end and so does not
+    /// sort as the times do; this one keeps all six places.
+    pub fn timed(list: &'static str, scope: impl fmt::Display, at: Timestamp) -> Self {
+        Self::new(list, scope, format_args!("{at:.6}"))
     }
 }
 

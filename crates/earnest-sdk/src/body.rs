@@ -15,7 +15,8 @@ use crate::paid::Ticket;
 /// A server need not ask for the end of a body: it stops at the announced length, or as soon as
 /// the body says it is at its end. Both count as a clean end here. An error, fewer bytes than
 /// announced, more bytes than announced, or being dropped in between: the ticket is dropped, which
-/// means *failed*.
+/// means *failed*. What this cannot see is whether the last bytes, once handed to the server,
+/// reached the buyer.
 pub(crate) struct WatchedBody {
     inner: Body,
     ticket: Option<Ticket>,

@@ -70,7 +70,8 @@ impl KeyRing {
         };
         if let Some((keys, at)) = fetched.held() {
             let age = at.elapsed();
-            if age > RENEW_AFTER && age <= TRUST_FOR {
+            let idle = fetched.attempt.try_lock().is_ok();
+            if age > RENEW_AFTER && age <= TRUST_FOR && idle {
                 let renewing = Arc::clone(fetched);
                 tokio::spawn(async move { renewing.fetch().await });
             }
@@ -158,5 +159,85 @@ mod tests {
         let set = json!({"keys": [{"kty": "EC", "kid": "x"}, ours]});
         assert_eq!(read_jwks(set.to_string().as_bytes()).unwrap().keys.len(), 1);
         assert!(read_jwks(b"{}").is_err());
+    }
+
+    struct Publisher {
+        keys: Mutex<Option<Jwks>>,
+        fetches: tokio::sync::watch::Sender<u32>,
+    }
+
+    async fn publish() -> (Arc<Publisher>, KeyRing) {
+        let publisher = Arc::new(Publisher {
+            keys: Mutex::new(Some(of(1))),
+            fetches: tokio::sync::watch::channel(0).0,
+        });
+        let serving = Arc::clone(&publisher);
+        let handler = move || async move {
+            serving.fetches.send_modify(|fetches| *fetches += 1);
+            let keys = serving.keys.lock().unwrap().clone();
+            keys.map(axum::Json).ok_or(http::StatusCode::BAD_GATEWAY)
+        };
+        let app = axum::Router::new().route("/.well-known/jwks.json", axum::routing::get(handler));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let client = crate::setup::earnest_client(&url).unwrap();
+        (publisher, KeyRing::new(&Keys::Fetched, client, &url))
+    }
+
+    fn of(secret: u8) -> Jwks {
+        Jwks { keys: vec![Signer::new(Purpose::Voucher, &[secret; 32]).jwk()] }
+    }
+
+    fn knows(keys: &KeySet, secret: u8) -> bool {
+        let token = Signer::new(Purpose::Voucher, &[secret; 32]).sign(&1).unwrap();
+        keys.read::<u8>(Purpose::Voucher, &token).is_ok()
+    }
+
+    /// Moves the clock while nothing waits for the network.
+    async fn later(time: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    }
+
+    #[tokio::test]
+    async fn a_new_key_is_looked_up_but_not_again_and_again() {
+        let (publisher, ring) = publish().await;
+        let keys = ring.current().await.unwrap();
+        assert!(knows(&keys, 1) && !knows(&keys, 2));
+        *publisher.keys.lock().unwrap() = Some(of(2));
+        for _ in 0..10 {
+            let again = ring.renewed(&keys).await.unwrap();
+            assert!(Arc::ptr_eq(&again, &keys), "too soon");
+        }
+        assert_eq!(*publisher.fetches.borrow(), 1);
+        later(FETCH_AT_MOST_EVERY).await;
+        let renewed = ring.renewed(&keys).await.unwrap();
+        assert!(knows(&renewed, 2) && !knows(&renewed, 1));
+        // Whoever still holds the old keys gets these without a look-up.
+        assert!(Arc::ptr_eq(&ring.renewed(&keys).await.unwrap(), &renewed));
+        assert_eq!(*publisher.fetches.borrow(), 2);
+    }
+
+    #[tokio::test]
+    async fn keys_are_renewed_in_the_background_and_not_trusted_for_ever() {
+        let (publisher, ring) = publish().await;
+        ring.current().await.unwrap();
+        *publisher.keys.lock().unwrap() = Some(of(2));
+        later(RENEW_AFTER + Duration::from_secs(1)).await;
+        assert!(knows(&ring.current().await.unwrap(), 1), "answered from what is at hand");
+        publisher.fetches.subscribe().wait_for(|fetches| *fetches == 2).await.unwrap();
+        // The next caller waits for the running fetch, and gets what it brings.
+        let KeyRing::Fetched(fetched) = &ring else { panic!("fetched") };
+        assert!(knows(&fetched.fetch().await.unwrap(), 2));
+        *publisher.keys.lock().unwrap() = None;
+        later(RENEW_AFTER + Duration::from_secs(1)).await;
+        assert!(ring.current().await.is_ok(), "an outage does not close the shop at once");
+        later(TRUST_FOR).await;
+        assert!(matches!(ring.current().await, Err(KeysDown)));
+        *publisher.keys.lock().unwrap() = Some(of(2));
+        later(FETCH_AT_MOST_EVERY).await;
+        assert!(ring.current().await.is_ok());
     }
 }

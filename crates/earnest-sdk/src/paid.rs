@@ -200,3 +200,37 @@ impl Drop for Ticket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paid(price: Price) -> Paid {
+        Paid(Arc::new(Purchase {
+            id: PurchaseId::from_value(1),
+            quote: QuoteId::from_value(1),
+            price,
+            charge: Mutex::new(Charge::Open(None)),
+        }))
+    }
+
+    #[test]
+    fn nobody_is_charged_more_than_they_agreed_to() {
+        let ceiling = Micros::constant(500_000);
+        let paid = paid(Price::UpTo(ceiling));
+        paid.charge("$0.50").unwrap();
+        let asked = Micros::constant(500_001);
+        assert_eq!(paid.charge("$0.500001"), Err(ChargeError::AboveCeiling { asked, ceiling }));
+        assert_eq!(paid.close(), Ending::Redeemed(Some(ceiling)));
+    }
+
+    #[test]
+    fn the_end_decides() {
+        let open = paid(Price::UpTo(Micros::constant(10)));
+        assert_eq!(open.close(), Ending::Failed, "nothing was named");
+        assert_eq!(open.charge("0.000001"), Err(ChargeError::Ended));
+        let fixed = paid(Price::Fixed(Micros::constant(10)));
+        assert_eq!(fixed.charge("0.000001"), Err(ChargeError::FixedPrice));
+        assert_eq!(fixed.close(), Ending::Redeemed(None));
+    }
+}

@@ -16,7 +16,7 @@ use crate::read::{AccountRow, ChainRow, Cursor, ListQuery, ListRow, LogEntry, Sh
 use crate::read::{Reader, Snapshot, Source};
 use crate::{Head, ReadError};
 
-type ListKey = (String, String, String, String, Packed);
+type ListKey = (String, String, String, Packed, Packed);
 
 /// Everything that is stored.
 #[derive(Default)]
@@ -157,7 +157,7 @@ impl Tables {
             let (gone, new) = row.moves();
             let place = |entry: &earnest_core::unit::ListEntry| {
                 let (list, kind) = (entry.list.to_owned(), key.kind.to_owned());
-                (list, kind, entry.scope.clone(), entry.at.clone(), Packed::new(&key.id))
+                (list, kind, entry.scope.clone(), Packed::new(&entry.at), Packed::new(&key.id))
             };
             for entry in gone {
                 self.lists.remove(&place(entry));
@@ -242,15 +242,15 @@ impl Source for Tables {
     fn list(&self, query: &ListQuery<'_>) -> Read<Vec<Cursor>> {
         let ListQuery { list, kind, scope, after, limit, newest_first } = *query;
         let key = |at: &str, id: Packed| -> ListKey {
-            (list.to_owned(), kind.to_owned(), scope.to_owned(), at.to_owned(), id)
+            (list.to_owned(), kind.to_owned(), scope.to_owned(), Packed::new(at), id)
         };
         let inside = |found: &&ListKey| found.0 == list && found.1 == kind && found.2 == scope;
-        let cursor = |found: &ListKey| Cursor { at: found.3.clone(), id: found.4.text() };
+        let cursor = |found: &ListKey| Cursor { at: found.3.text(), id: found.4.text() };
         let after = after.map(|cursor| key(&cursor.at, Packed::new(&cursor.id)));
         if newest_first {
             // Nothing of this list sorts after an empty id of the next possible scope.
             let end = (list.to_owned(), kind.to_owned(), format!("{scope}\0"));
-            let end = (end.0, end.1, end.2, String::new(), Packed::new(""));
+            let end = (end.0, end.1, end.2, Packed::new(""), Packed::new(""));
             let to = Bound::Excluded(after.unwrap_or(end));
             let found = self.lists.range((Bound::Unbounded, to)).rev();
             return Ok(found.take_while(inside).take(limit).map(cursor).collect());
@@ -265,7 +265,7 @@ impl Source for Tables {
             list: list.clone(),
             kind: kind.clone(),
             scope: scope.clone(),
-            at: at.clone(),
+            at: at.text(),
             id: id.text(),
         };
         Ok(self.lists.iter().map(row).collect())

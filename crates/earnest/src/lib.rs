@@ -11,4 +11,5 @@ pub mod config;
 pub mod flow;
 pub mod jobs;
 pub mod sealed;
+pub mod serve;
 pub mod source;

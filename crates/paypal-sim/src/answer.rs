@@ -27,11 +27,7 @@ pub(crate) enum Outcome {
     /// Any other JSON.
     Json { status: u16, body: Value },
     /// A body that is not JSON: pages and certificates.
-    Text {
-        status: u16,
-        content_type: &'static str,
-        body: String,
-    },
+    Text { status: u16, content_type: &'static str, body: String },
     /// 204.
     Empty,
 }
@@ -76,10 +72,8 @@ impl Detail {
             map.insert("location".into(), json!(location));
         }
         map.insert("issue".into(), json!(self.issue));
-        let text = self
-            .description
-            .as_deref()
-            .or_else(|| issues::description(&self.issue, operation));
+        let text =
+            self.description.as_deref().or_else(|| issues::description(&self.issue, operation));
         if let Some(text) = text {
             map.insert("description".into(), json!(text));
         }
@@ -129,13 +123,7 @@ impl Problem {
 
     /// 422 with one issue and no field.
     pub(crate) fn business(issue: &str) -> Self {
-        Self::modern(
-            422,
-            vec![Detail {
-                issue: issue.to_owned(),
-                ..Detail::default()
-            }],
-        )
+        Self::modern(422, vec![Detail { issue: issue.to_owned(), ..Detail::default() }])
     }
 
     /// 422 with details.
@@ -154,13 +142,7 @@ impl Problem {
         if status >= 429 {
             return Self::modern(status, Vec::new());
         }
-        Self::modern(
-            status,
-            vec![Detail {
-                issue: issue.to_owned(),
-                ..Detail::default()
-            }],
-        )
+        Self::modern(status, vec![Detail { issue: issue.to_owned(), ..Detail::default() }])
     }
 
     /// 404 for an id nobody has.
@@ -211,10 +193,7 @@ impl Problem {
         map.insert("name".into(), json!(self.name));
         map.insert("message".into(), json!(self.message));
         map.insert("debug_id".into(), json!(debug_id));
-        let about = self
-            .details
-            .first()
-            .map_or(self.name.as_str(), |detail| detail.issue.as_str());
+        let about = self.details.first().map_or(self.name.as_str(), |detail| detail.issue.as_str());
         if self.envelope == Envelope::Classic {
             let href = format!("https://developer.paypal.com/docs/api/webhooks/v1/#error-{about}");
             map.insert("information_link".into(), json!(href.replace(' ', "-")));
@@ -252,26 +231,14 @@ fn standing(status: u16) -> (&'static str, &'static str) {
             "AUTHENTICATION_FAILURE",
             "Authentication failed due to missing authorization header, or invalid authentication credentials.",
         ),
-        403 => (
-            "NOT_AUTHORIZED",
-            "Authorization failed due to insufficient permissions.",
-        ),
-        404 => (
-            "RESOURCE_NOT_FOUND",
-            "The specified resource does not exist.",
-        ),
-        405 => (
-            "METHOD_NOT_SUPPORTED",
-            "The server does not implement the requested HTTP method.",
-        ),
+        403 => ("NOT_AUTHORIZED", "Authorization failed due to insufficient permissions."),
+        404 => ("RESOURCE_NOT_FOUND", "The specified resource does not exist."),
+        405 => ("METHOD_NOT_SUPPORTED", "The server does not implement the requested HTTP method."),
         409 => (
             "RESOURCE_CONFLICT",
             "The server has detected a conflict while processing this request.",
         ),
-        413 => (
-            "REQUEST_ENTITY_TOO_LARGE",
-            "The request body is larger than the server accepts.",
-        ),
+        413 => ("REQUEST_ENTITY_TOO_LARGE", "The request body is larger than the server accepts."),
         415 => (
             "UNSUPPORTED_MEDIA_TYPE",
             "The server does not support the request payload's media type.",
@@ -280,15 +247,9 @@ fn standing(status: u16) -> (&'static str, &'static str) {
             "UNPROCESSABLE_ENTITY",
             "The requested action could not be performed, semantically incorrect, or failed business validation.",
         ),
-        429 => (
-            "RATE_LIMIT_REACHED",
-            "Too many requests. Blocked due to rate limiting.",
-        ),
+        429 => ("RATE_LIMIT_REACHED", "Too many requests. Blocked due to rate limiting."),
         503 => ("SERVICE_UNAVAILABLE", "Service Unavailable."),
         504 => ("REQUEST_TIMEOUT_EXCEEDED", "The request timed out."),
-        _ => (
-            "INTERNAL_SERVER_ERROR",
-            "An internal server error occurred.",
-        ),
+        _ => ("INTERNAL_SERVER_ERROR", "An internal server error occurred."),
     }
 }

@@ -109,27 +109,18 @@ impl Row {
             custom_id: None,
             gross,
             initiated: at,
-            steps: vec![Step {
-                at,
-                status,
-                fee: fee.minor,
-            }],
+            steps: vec![Step { at, status, fee: fee.minor }],
         }
     }
 
     fn step_at(&self, as_of: Timestamp) -> Option<Step> {
-        self.steps
-            .iter()
-            .rev()
-            .find(|step| step.at <= as_of)
-            .copied()
+        self.steps.iter().rev().find(|step| step.at <= as_of).copied()
     }
 
     /// Status, fee and time of the last change, as known at `as_of`; nothing if not yet begun.
     #[must_use]
     pub fn standing(&self, as_of: Timestamp) -> Option<(RowStatus, Money, Timestamp)> {
-        self.step_at(as_of)
-            .map(|step| (step.status, self.gross.with_minor(step.fee), step.at))
+        self.step_at(as_of).map(|step| (step.status, self.gross.with_minor(step.fee), step.at))
     }
 
     /// How the merchant's balance moved through this row, as known at `as_of`.
@@ -175,11 +166,7 @@ impl Books {
     /// Moves the row of this transaction to its next status.
     pub(crate) fn settle(&mut self, id: &str, status: RowStatus, fee: Money, at: Timestamp) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.transaction_id == id) {
-            row.steps.push(Step {
-                at,
-                status,
-                fee: fee.minor,
-            });
+            row.steps.push(Step { at, status, fee: fee.minor });
         }
     }
 
@@ -217,11 +204,7 @@ impl Books {
         BooksView {
             as_of: rfc3339(now),
             balances,
-            rows: self
-                .rows
-                .iter()
-                .filter_map(|row| row_view(row, now))
-                .collect(),
+            rows: self.rows.iter().filter_map(|row| row_view(row, now)).collect(),
         }
     }
 

@@ -23,10 +23,7 @@ pub(crate) struct Request {
 impl Request {
     /// A header as text; empty counts as absent.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .filter(|text| !text.is_empty())
+        self.headers.get(name).and_then(|value| value.to_str().ok()).filter(|text| !text.is_empty())
     }
 
     /// The last value of a query parameter. Official clients repeat parameters and send runs of
@@ -40,12 +37,7 @@ impl Request {
 
     /// What the `contains` of a fault looks at.
     pub(crate) fn text(&self) -> String {
-        format!(
-            "{}?{}\n{}",
-            self.path,
-            self.query,
-            String::from_utf8_lossy(&self.body)
-        )
+        format!("{}?{}\n{}", self.path, self.query, String::from_utf8_lossy(&self.body))
     }
 
     /// `PayPal-Request-Id`.
@@ -55,8 +47,7 @@ impl Request {
 
     /// Whether the client asked for the whole resource.
     pub(crate) fn wants_representation(&self) -> bool {
-        self.header("prefer")
-            .is_some_and(|prefer| prefer.contains("return=representation"))
+        self.header("prefer").is_some_and(|prefer| prefer.contains("return=representation"))
     }
 }
 
@@ -86,49 +77,38 @@ impl Call<'_> {
             self.body = Value::Object(serde_json::Map::new());
         }
         let found = breaches(rule, &self.body);
-        if found.is_empty() {
-            Ok(())
-        } else {
-            Err(Problem::invalid(found))
-        }
+        if found.is_empty() { Ok(()) } else { Err(Problem::invalid(found)) }
     }
 
     /// A text member of the body.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        self.body
-            .get(name)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+        self.body.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 
-    /// The fault that decides this call, if one is set. `Issue` becomes the refusal itself.
-    pub(crate) fn decision(&mut self) -> Result<Option<Effect>, Problem> {
+    /// The fault of this moment, if one is set.
+    pub(crate) fn fault(&mut self, moment: Moment) -> Option<Effect> {
         let text = self.request.text();
-        let fault = self
-            .world
-            .faults
-            .on_call(Moment::Decision, self.operation, &text);
-        match fault {
+        self.world.faults.on_call(moment, self.operation, &text)
+    }
+
+    /// Refuses the call if a fault says so.
+    pub(crate) fn refusal(&mut self) -> Result<(), Problem> {
+        match self.fault(Moment::Refusal) {
             Some(Effect::Issue { issue }) => Err(Problem::by_issue(&issue, self.operation)),
-            other => Ok(other),
+            _ => Ok(()),
         }
+    }
+
+    /// For calls that make a payment: refuses it, or says how it turns out, if a fault says so.
+    pub(crate) fn decision(&mut self) -> Result<Option<Effect>, Problem> {
+        self.refusal()?;
+        Ok(self.fault(Moment::Outcome))
     }
 
     /// What PayPal will keep of a capture of `gross`.
     pub(crate) fn fee_on(&mut self, gross: Money) -> Money {
-        let text = self.request.text();
-        let fault = self
-            .world
-            .faults
-            .on_call(Moment::Fee, self.operation, &text);
-        let schedule = match fault {
-            Some(Effect::Fee {
-                rate_ppm,
-                fixed_micros,
-            }) => FeeSchedule {
-                rate_ppm,
-                fixed_micros,
-            },
+        let schedule = match self.fault(Moment::Fee) {
+            Some(Effect::Fee { rate_ppm, fixed_micros }) => FeeSchedule { rate_ppm, fixed_micros },
             _ => self.world.config.fees,
         };
         schedule.fee_on(gross)

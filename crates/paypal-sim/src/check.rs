@@ -10,11 +10,7 @@ use crate::answer::Detail;
 /// What a value must look like.
 pub(crate) enum Rule {
     /// A string of `min..=max` characters in a given shape.
-    Text {
-        min: usize,
-        max: usize,
-        shape: Shape,
-    },
+    Text { min: usize, max: usize, shape: Shape },
     /// One of these strings.
     OneOf(&'static [&'static str]),
     /// `true` or `false`.
@@ -22,11 +18,7 @@ pub(crate) enum Rule {
     /// An object with these known members.
     Object(&'static [Field]),
     /// An array.
-    List {
-        min: usize,
-        max: usize,
-        of: &'static Rule,
-    },
+    List { min: usize, max: usize, of: &'static Rule },
 }
 
 /// A member of an object.
@@ -38,20 +30,12 @@ pub(crate) struct Field {
 
 /// A member that must be there.
 pub(crate) const fn required(name: &'static str, rule: &'static Rule) -> Field {
-    Field {
-        name,
-        required: true,
-        rule,
-    }
+    Field { name, required: true, rule }
 }
 
 /// A member that may be there.
 pub(crate) const fn optional(name: &'static str, rule: &'static Rule) -> Field {
-    Field {
-        name,
-        required: false,
-        rule,
-    }
+    Field { name, required: false, rule }
 }
 
 /// Character shapes, named after what uses them.
@@ -104,10 +88,7 @@ impl Shape {
                 .split_once('@')
                 .is_some_and(|(user, host)| !user.is_empty() && host.contains('.')),
             Self::Url => url::Url::parse(text).is_ok(),
-            Self::Locale => text
-                .split('-')
-                .enumerate()
-                .all(|(at, part)| is_locale_part(at, part)),
+            Self::Locale => text.split('-').enumerate().all(|(at, part)| is_locale_part(at, part)),
         }
     }
 }
@@ -187,14 +168,7 @@ fn walk(rule: &Rule, value: &Value, pointer: String, found: &mut Vec<Detail>) {
 }
 
 fn breach(issue: &str, pointer: String, value: &Value) -> Detail {
-    let detail = Detail::body(
-        issue,
-        if pointer.is_empty() {
-            "/".into()
-        } else {
-            pointer
-        },
-    );
+    let detail = Detail::body(issue, if pointer.is_empty() { "/".into() } else { pointer });
     match value {
         Value::String(text) => detail.value(text.chars().take(256).collect::<String>()),
         Value::Number(number) => detail.value(number.to_string()),

@@ -25,22 +25,16 @@ impl Clock {
     pub fn new(start: Option<Timestamp>, frozen: bool) -> Self {
         let real = Timestamp::now();
         let shown = start.unwrap_or(real);
-        let state = State {
-            offset: shown.duration_since(real),
-            frozen_at: frozen.then_some(shown),
-        };
-        Self {
-            state: Mutex::new(state),
-        }
+        let state =
+            State { offset: shown.duration_since(real), frozen_at: frozen.then_some(shown) };
+        Self { state: Mutex::new(state) }
     }
 
     /// The time the simulator believes it is.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state
-            .frozen_at
-            .unwrap_or_else(|| plus(Timestamp::now(), state.offset))
+        state.frozen_at.unwrap_or_else(|| plus(Timestamp::now(), state.offset))
     }
 
     /// Moves the clock forward by whole seconds and returns the new time.
@@ -49,9 +43,7 @@ impl Clock {
         let step = SignedDuration::from_secs(i64::from(seconds));
         state.offset = state.offset.saturating_add(step);
         state.frozen_at = state.frozen_at.map(|at| plus(at, step));
-        state
-            .frozen_at
-            .unwrap_or_else(|| plus(Timestamp::now(), state.offset))
+        state.frozen_at.unwrap_or_else(|| plus(Timestamp::now(), state.offset))
     }
 
     /// Stops the clock where it is.
@@ -85,11 +77,7 @@ pub(crate) fn plus(at: Timestamp, step: SignedDuration) -> Timestamp {
 /// `at` plus whole seconds (negative for the past).
 pub(crate) fn plus_seconds(at: Timestamp, seconds: i64) -> Timestamp {
     let step = SignedDuration::from_secs(seconds);
-    at.checked_add(step).unwrap_or(if seconds < 0 {
-        Timestamp::MIN
-    } else {
-        Timestamp::MAX
-    })
+    at.checked_add(step).unwrap_or(if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 /// The form PayPal prints: seconds and `Z`.

@@ -45,11 +45,7 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self {
-            orders_seconds: 6 * 3_600,
-            payments_seconds: 45 * 86_400,
-            vault_seconds: 3 * 3_600,
-        }
+        Self { orders_seconds: 6 * 3_600, payments_seconds: 45 * 86_400, vault_seconds: 3 * 3_600 }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::route::OPERATIONS;
 use crate::server::plain;
 use crate::sim::Shared;
 use crate::world::{OrderStatus, SetupStatus, TokenState};
-use crate::{orders, payments, refunds, vault};
+use crate::{faults, orders, payments, refunds, vault};
 
 /// Why a payer's decision was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -52,10 +52,7 @@ pub(crate) fn approve(
         return Err(PayerError::PayerIsSeller);
     }
     if let Some(order) = world.orders.get(token).cloned() {
-        if !matches!(
-            order.status,
-            OrderStatus::Created | OrderStatus::PayerActionRequired
-        ) {
+        if !matches!(order.status, OrderStatus::Created | OrderStatus::PayerActionRequired) {
             return Err(PayerError::NotWaiting);
         }
         let payer = world.payer(email);
@@ -126,15 +123,20 @@ pub(crate) fn advance(shared: &Shared, seconds: u32) {
     shared.wake_post();
 }
 
+/// A fault must be able to fire.
 fn check_operation(fault: &Fault) -> Result<(), String> {
-    let matches = |name: &str| match fault.operation.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => fault.operation == name,
-    };
-    if OPERATIONS.iter().any(|operation| matches(operation.name)) {
+    let named: Vec<&str> = OPERATIONS
+        .iter()
+        .map(|operation| operation.name)
+        .filter(|name| faults::matches(&fault.operation, name))
+        .collect();
+    if named.is_empty() {
+        return Err(format!("no operation is called `{}`", fault.operation));
+    }
+    if named.iter().any(|name| fault.effect.applies_to(name)) {
         Ok(())
     } else {
-        Err(format!("no operation is called `{}`", fault.operation))
+        Err(format!("this cannot happen to `{}`", fault.operation))
     }
 }
 
@@ -246,10 +248,7 @@ fn fault_list(request: &Request) -> Result<Vec<Fault>, (u16, String)> {
             let fault: Fault = serde_json::from_value(value.clone())
                 .map_err(|error| (400, format!("faults[{at}]: {error}")))?;
             known_members(&value, &fault).map_err(|name| {
-                (
-                    400,
-                    format!("faults[{at}]: `{name}` is no member of this kind"),
-                )
+                (400, format!("faults[{at}]: `{name}` is no member of this kind"))
             })?;
             Ok(fault)
         })
@@ -280,11 +279,7 @@ fn decided(result: Result<Option<String>, PayerError>) -> Answer {
     match result {
         Ok(next) => Ok(json!({"done": true, "redirect": next})),
         Err(error) => {
-            let status = if error == PayerError::Unknown {
-                404
-            } else {
-                409
-            };
+            let status = if error == PayerError::Unknown { 404 } else { 409 };
             Err((status, error.to_string()))
         }
     }
@@ -310,11 +305,7 @@ pub(crate) async fn handle(shared: &Arc<Shared>, request: &Request) -> Response<
 }
 
 fn route(shared: &Shared, request: &Request) -> Answer {
-    let path: Vec<&str> = request
-        .path
-        .trim_start_matches("/_sim/")
-        .split('/')
-        .collect();
+    let path: Vec<&str> = request.path.trim_start_matches("/_sim/").split('/').collect();
     let post = request.method == Method::POST;
     let put = request.method == Method::PUT;
     let get = request.method == Method::GET;
@@ -370,20 +361,25 @@ fn route(shared: &Shared, request: &Request) -> Answer {
             shared.wake_post();
             done(true)
         }
-        ["vault", id, "revoke"] if post => done(revoke(shared, id)),
-        ["captures", id, "reverse"] if post => {
-            let part: Part = if request.body.is_empty() {
-                Part::default()
-            } else {
-                parsed(request)?
-            };
+        [kind, id, verb] if post => happening(shared, request, kind, id, verb),
+        _ => Err((404, "no such control call".to_owned())),
+    }
+}
+
+/// What can happen to a payment or a saved wallet without a call of ours.
+fn happening(shared: &Shared, request: &Request, kind: &str, id: &str, verb: &str) -> Answer {
+    match (kind, verb) {
+        ("vault", "revoke") => done(revoke(shared, id)),
+        ("captures", "reverse") => {
+            let part: Part =
+                if request.body.is_empty() { Part::default() } else { parsed(request)? };
             done(reverse(shared, id, part.minor))
         }
-        ["authorizations", id, "void"] if post => done(void(shared, id)),
-        ["captures" | "authorizations" | "refunds", id, "complete"] if post => {
+        ("authorizations", "void") => done(void(shared, id)),
+        ("captures" | "authorizations" | "refunds", "complete") => {
             done(end_pending(shared, id, Ending::Completed))
         }
-        ["captures" | "authorizations" | "refunds", id, "decline"] if post => {
+        ("captures" | "authorizations" | "refunds", "decline") => {
             done(end_pending(shared, id, Ending::Declined))
         }
         _ => Err((404, "no such control call".to_owned())),

@@ -32,10 +32,7 @@ fn anything() -> String {
 }
 
 // Serde asks for the field's own type.
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "serde wants a function of the field's type"
-)]
+#[allow(clippy::unnecessary_wraps, reason = "serde wants a function of the field's type")]
 const fn once() -> Option<u32> {
     Some(1)
 }
@@ -57,10 +54,7 @@ impl Fault {
     /// A webhook `effect`, once, on the next event of this type.
     #[must_use]
     pub fn on_event(event: &str, effect: Effect) -> Self {
-        Self {
-            event: event.to_owned(),
-            ..Self::on("*", effect)
-        }
+        Self { event: event.to_owned(), ..Self::on("*", effect) }
     }
 
     /// The same, `count` times.
@@ -186,8 +180,10 @@ pub(crate) enum Moment {
     Front,
     /// A wait before processing.
     WaitBefore,
-    /// The business decision.
-    Decision,
+    /// A refusal by the business.
+    Refusal,
+    /// How a payment turns out.
+    Outcome,
     /// The fee of a capture.
     Fee,
     /// After processing.
@@ -209,9 +205,8 @@ impl Effect {
             | Self::MissingScope => Moment::Front,
             Self::Delay { after: false, .. } => Moment::WaitBefore,
             Self::Delay { after: true, .. } => Moment::WaitAfter,
-            Self::Issue { .. } | Self::Pending { .. } | Self::Denied | Self::PayerAction => {
-                Moment::Decision
-            }
+            Self::Issue { .. } => Moment::Refusal,
+            Self::Pending { .. } | Self::Denied | Self::PayerAction => Moment::Outcome,
             Self::Fee { .. } => Moment::Fee,
             Self::DropAfter | Self::Status { after: true, .. } | Self::BadBody => Moment::Back,
             Self::ReportLag { .. } => Moment::Lag,
@@ -223,7 +218,45 @@ impl Effect {
             | Self::WebhookRotatedCertificate => Moment::Webhook,
         }
     }
+
+    /// Whether this can happen to calls of `operation` at all. A fault that could never fire
+    /// would let a test pass for nothing.
+    pub(crate) fn applies_to(&self, operation: &str) -> bool {
+        let one_of = |names: &[&str]| names.contains(&operation);
+        match self {
+            Self::Pending { .. } | Self::Denied => one_of(&[
+                "orders.create",
+                "orders.authorize",
+                "orders.capture",
+                "authorizations.capture",
+                "captures.refund",
+            ]),
+            Self::PayerAction => one_of(&["orders.create", "orders.authorize", "orders.capture"]),
+            Self::Fee { .. } => {
+                one_of(&["orders.create", "orders.capture", "authorizations.capture"])
+            }
+            Self::ReportLag { .. } => one_of(&["search.get", "balances.get"]),
+            Self::Issue { .. } => ISSUE_FAMILIES.iter().any(|family| operation.starts_with(family)),
+            Self::MissingScope | Self::DeadToken => {
+                operation != "oauth.token" && operation != "certs.get"
+            }
+            _ => true,
+        }
+    }
 }
+
+/// The operations whose refusals carry issue codes; the v1 webhook APIs speak in prose.
+const ISSUE_FAMILIES: &[&str] = &[
+    "orders.",
+    "authorizations.",
+    "captures.",
+    "refunds.",
+    "setup-tokens.",
+    "payment-tokens.",
+    "customer.",
+    "search.",
+    "balances.",
+];
 
 /// A fault and what it did so far.
 #[derive(Debug, Clone, Serialize)]
@@ -268,11 +301,7 @@ impl Faults {
     }
 
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.active.push(ActiveFault {
-            fault,
-            fired: 0,
-            passed: 0,
-        });
+        self.active.push(ActiveFault { fault, fired: 0, passed: 0 });
     }
 
     pub(crate) fn list(&self) -> &[ActiveFault] {
@@ -290,6 +319,7 @@ impl Faults {
             .iter_mut()
             .filter(|active| active.fault.effect.moment() == moment && !active.is_spent())
             .filter(|active| matches(&active.fault.operation, operation))
+            .filter(|active| active.fault.effect.applies_to(operation))
             .filter(|active| contains(active.fault.contains.as_deref(), text))
             .find_map(|active| active.fires().then(|| active.fault.effect.clone()))
     }
@@ -311,7 +341,7 @@ fn contains(wanted: Option<&str>, text: &str) -> bool {
 }
 
 /// `orders.*` matches `orders.create`; `*` matches everything.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => pattern == name,
@@ -327,10 +357,7 @@ mod tests {
         let mut faults = Faults::default();
         faults.add(Fault::on("orders.*", Effect::DropAfter).after(1).times(2));
         let mut fired = || faults.on_call(Moment::Back, "orders.create", "").is_some();
-        assert_eq!(
-            [fired(), fired(), fired(), fired()],
-            [false, true, true, false]
-        );
+        assert_eq!([fired(), fired(), fired(), fired()], [false, true, true, false]);
         assert!(faults.on_call(Moment::Back, "captures.get", "").is_none());
     }
 

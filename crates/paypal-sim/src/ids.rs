@@ -81,12 +81,5 @@ pub(crate) fn uuid() -> String {
     }
     let hex = hex::encode(bytes);
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();
-    format!(
-        "{}-{}-{}-{}-{}",
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32)
-    )
+    format!("{}-{}-{}-{}-{}", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
 }

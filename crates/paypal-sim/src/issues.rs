@@ -13,12 +13,8 @@ struct Entry {
     description: &'static str,
 }
 
-static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    include_str!("issues.tsv")
-        .lines()
-        .filter_map(entry)
-        .collect()
-});
+static TABLE: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| include_str!("issues.tsv").lines().filter_map(entry).collect());
 
 fn entry(line: &'static str) -> Option<Entry> {
     let mut columns = line.split('\t');
@@ -39,9 +35,7 @@ fn find(issue: &str, operation: &str) -> Option<&'static Entry> {
 
 /// The text PayPal prints for this issue in answers of this operation, if it is known.
 pub(crate) fn description(issue: &str, operation: &str) -> Option<&'static str> {
-    find(issue, operation)
-        .map(|entry| entry.description)
-        .filter(|text| !text.is_empty())
+    find(issue, operation).map(|entry| entry.description).filter(|text| !text.is_empty())
 }
 
 /// The HTTP status an issue comes with; unknown issues are business refusals.
@@ -63,11 +57,43 @@ mod tests {
     fn an_operation_may_have_its_own_text() {
         let captured = description("DUPLICATE_INVOICE_ID", "captures.refund").unwrap();
         assert!(captured.contains("refund"));
-        assert_ne!(
-            Some(captured),
-            description("DUPLICATE_INVOICE_ID", "orders.create")
-        );
+        assert_ne!(Some(captured), description("DUPLICATE_INVOICE_ID", "orders.create"));
         assert_eq!(status("INVALID_RESOURCE_ID", "orders.get"), 404);
         assert_eq!(status("SOMETHING_NEW", "orders.get"), 422);
+    }
+
+    /// Texts are PayPal's own wherever its documents, which lie beside the repository, have one.
+    #[test]
+    fn texts_are_those_of_the_documents() {
+        const OURS: &[&str] =
+            &["REAUTHORIZATION_TOO_SOON", "SETUP_TOKEN_NOT_APPROVED", "SETUP_TOKEN_ALREADY_USED"];
+        let named = std::env::var_os("EARNEST_SHARED").map(std::path::PathBuf::from);
+        let beside = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .map(|folder| folder.join("shared"));
+        let folder = named
+            .into_iter()
+            .chain(beside)
+            .map(|folder| folder.join("paypal-openapi"))
+            .find(|folder| folder.is_dir());
+        let Some(folder) = folder else {
+            eprintln!("skipped: PayPal's OpenAPI documents are not here");
+            return;
+        };
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(folder.join(name)).unwrap();
+            serde_json::from_str::<serde_json::Value>(&text).unwrap().to_string()
+        };
+        let documents = read("checkout_orders_v2.json") + &read("payments_payment_v2.json");
+        for entry in TABLE.iter().filter(|entry| !OURS.contains(&entry.issue)) {
+            let issue = serde_json::Value::from(entry.issue).to_string();
+            let text = serde_json::Value::from(entry.description).to_string();
+            assert!(documents.contains(&issue), "{issue} is not PayPal's");
+            assert!(
+                entry.description.is_empty() || documents.contains(&text),
+                "{issue}: {text} is not PayPal's"
+            );
+        }
+        assert!(!documents.contains("SETUP_TOKEN_NOT_APPROVED"));
     }
 }

@@ -72,10 +72,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit: limit.max(1),
-            ..Self::default()
-        }
+        Self { limit: limit.max(1), ..Self::default() }
     }
 
     /// The number the next entry will have.
@@ -92,11 +89,7 @@ impl Journal {
     }
 
     pub(crate) fn note(&mut self, entry: u64, code: &'static str, detail: String) {
-        self.violations.push(Violation {
-            code,
-            entry,
-            detail,
-        });
+        self.violations.push(Violation { code, entry, detail });
     }
 
     pub(crate) fn codes_of(&self, entry: u64) -> Vec<&'static str> {
@@ -145,12 +138,9 @@ pub(crate) fn headers_of_interest(headers: &http::HeaderMap) -> Map<String, Valu
     if let Some(value) = headers.get("authorization") {
         let text = String::from_utf8_lossy(value.as_bytes());
         let scheme = text.split(' ').next().unwrap_or_default();
-        let known = ["Basic", "Bearer"]
-            .into_iter()
-            .find(|known| known.eq_ignore_ascii_case(scheme));
-        let shown = known.map_or("[redacted]".to_owned(), |known| {
-            format!("{known} [redacted]")
-        });
+        let known =
+            ["Basic", "Bearer"].into_iter().find(|known| known.eq_ignore_ascii_case(scheme));
+        let shown = known.map_or("[redacted]".to_owned(), |known| format!("{known} [redacted]"));
         kept.insert("authorization".into(), json!(shown));
     }
     kept

@@ -45,10 +45,7 @@ pub struct Currency {
 
 impl Currency {
     /// US dollars.
-    pub const USD: Self = Self {
-        code: "USD",
-        decimals: 2,
-    };
+    pub const USD: Self = Self { code: "USD", decimals: 2 };
 
     /// The currency of this code, if PayPal supports it.
     #[must_use]
@@ -68,11 +65,7 @@ impl Currency {
     /// How many micro-units one minor unit is: 10 000 for cents, 1 000 000 for yen.
     #[must_use]
     pub const fn micros_per_minor(self) -> i64 {
-        if self.decimals == 2 {
-            10_000
-        } else {
-            1_000_000
-        }
+        if self.decimals == 2 { 10_000 } else { 1_000_000 }
     }
 }
 
@@ -151,17 +144,12 @@ impl Money {
         if currency.decimals == 0 && !fraction.is_empty() {
             return Err(AmountFault::DecimalsNotSupported);
         }
-        let hundredths: i128 = format!("{whole}{fraction:0<2}")
-            .parse()
-            .map_err(|_| AmountFault::TooLarge)?;
+        let hundredths: i128 =
+            format!("{whole}{fraction:0<2}").parse().map_err(|_| AmountFault::TooLarge)?;
         if hundredths > LARGEST_HUNDREDTHS {
             return Err(AmountFault::TooLarge);
         }
-        let units = if currency.decimals == 0 {
-            hundredths / 100
-        } else {
-            hundredths
-        };
+        let units = if currency.decimals == 0 { hundredths / 100 } else { hundredths };
         let minor = i64::try_from(units).map_err(|_| AmountFault::TooLarge)?;
         Ok(Self::new(currency, if negative { -minor } else { minor }))
     }
@@ -206,10 +194,7 @@ pub struct FeeSchedule {
 
 impl FeeSchedule {
     /// US wallet payments in 2026: 3.49 % + 0.49.
-    pub const US_WALLET: Self = Self {
-        rate_ppm: 34_900,
-        fixed_micros: 490_000,
-    };
+    pub const US_WALLET: Self = Self { rate_ppm: 34_900, fixed_micros: 490_000 };
 
     /// The fee on `gross`, rounded half-up to a minor unit.
     #[must_use]
@@ -238,25 +223,15 @@ mod tests {
         assert_eq!(parsed("USD", ".5"), Ok("0.50".into()));
         assert_eq!(parsed("USD", "-0.45"), Ok("-0.45".into()));
         assert_eq!(parsed("JPY", "705"), Ok("705".into()));
-        assert_eq!(
-            parsed("JPY", "705.00"),
-            Err(AmountFault::DecimalsNotSupported)
-        );
+        assert_eq!(parsed("JPY", "705.00"), Err(AmountFault::DecimalsNotSupported));
         assert_eq!(parsed("USD", "1.005"), Err(AmountFault::TooPrecise));
         assert_eq!(parsed("USD", "1."), Err(AmountFault::Malformed));
-        assert_eq!(
-            parsed("USD", "1000000000000000.00"),
-            Err(AmountFault::TooLarge)
-        );
+        assert_eq!(parsed("USD", "1000000000000000.00"), Err(AmountFault::TooLarge));
     }
 
     #[test]
     fn the_fee_reproduces_observed_captures() {
-        let fee = |cents| {
-            FeeSchedule::US_WALLET
-                .fee_on(Money::new(Currency::USD, cents))
-                .value()
-        };
+        let fee = |cents| FeeSchedule::US_WALLET.fee_on(Money::new(Currency::USD, cents)).value();
         assert_eq!(fee(100), "0.52");
         assert_eq!(fee(250), "0.58");
         assert_eq!(fee(450), "0.65");

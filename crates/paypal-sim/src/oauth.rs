@@ -16,11 +16,7 @@ pub(crate) fn token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     throttle(call)?;
     let config = call.world.config.clone();
     if basic(call.request) != Some((config.client_id.clone(), config.client_secret.clone())) {
-        return Err(Problem::oauth(
-            401,
-            "invalid_client",
-            "Client Authentication failed",
-        ));
+        return Err(Problem::oauth(401, "invalid_client", "Client Authentication failed"));
     }
     let grant = url::form_urlencoded::parse(&call.request.body)
         .find(|(name, _)| name == "grant_type")
@@ -37,10 +33,7 @@ pub(crate) fn token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let uris = scopes.join(" ");
     call.world.access_tokens.insert(
         token.clone(),
-        AccessToken {
-            scopes,
-            expires: plus_seconds(call.now, config.token_life_seconds),
-        },
+        AccessToken { scopes, expires: plus_seconds(call.now, config.token_life_seconds) },
     );
     Ok(Outcome::Json {
         status: 200,
@@ -63,10 +56,7 @@ fn throttle(call: &mut Call<'_>) -> Result<(), Problem> {
     calls.push(call.now);
     let recent = calls.len();
     if recent > call.world.config.token_calls_noted {
-        call.violation(
-            "token_fetched_too_often",
-            format!("{recent} token calls within a minute"),
-        );
+        call.violation("token_fetched_too_often", format!("{recent} token calls within a minute"));
     }
     if recent > call.world.config.token_calls_refused {
         return Err(Problem::status(429));
@@ -88,9 +78,7 @@ fn basic(request: &Request) -> Option<(String, String)> {
 fn bearer(request: &Request) -> Option<String> {
     let header = request.header("authorization")?;
     let (scheme, token) = header.split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| token.trim().to_owned())
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
 /// 401 for a token this server does not know.

@@ -19,11 +19,7 @@ pub(crate) fn is_page(path: &str) -> bool {
 
 /// Shows a page, or carries out the button that was pressed on it.
 pub(crate) async fn handle(shared: &Shared, request: &Request) -> Response<Full<Bytes>> {
-    let name = if request.path == "/checkoutnow" {
-        "token"
-    } else {
-        "approval_session_id"
-    };
+    let name = if request.path == "/checkoutnow" { "token" } else { "approval_session_id" };
     let token = request.parameter(name).unwrap_or_default();
     match request.method {
         Method::GET => show(shared, &token, None),
@@ -32,11 +28,7 @@ pub(crate) async fn handle(shared: &Shared, request: &Request) -> Response<Full<
             shared.deliver_before_answer().await;
             response
         }
-        _ => page(
-            405,
-            "Not here",
-            "<p>This page is for reading and pressing.</p>",
-        ),
+        _ => page(405, "Not here", "<p>This page is for reading and pressing.</p>"),
     }
 }
 
@@ -99,10 +91,7 @@ fn question(shared: &Shared, token: &str) -> Option<Question> {
         return Some(Question {
             title: "Pay with simulated PayPal",
             lines,
-            waits: matches!(
-                order.status,
-                OrderStatus::Created | OrderStatus::PayerActionRequired
-            ),
+            waits: matches!(order.status, OrderStatus::Created | OrderStatus::PayerActionRequired),
             email,
         });
     }
@@ -159,8 +148,5 @@ fn page(status: u16, title: &str, body: &str) -> Response<Full<Bytes>> {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -24,11 +24,7 @@ const HONOR_SECONDS: i64 = 3 * 86_400;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Completed,
-    Pending {
-        reason: String,
-        then: Ending,
-        after_seconds: Option<u32>,
-    },
+    Pending { reason: String, then: Ending, after_seconds: Option<u32> },
     Denied,
 }
 
@@ -36,11 +32,7 @@ impl Standing {
     /// What the fault of a call makes of it.
     pub(crate) fn of(decision: Option<Effect>, usual_reason: &str) -> Self {
         match decision {
-            Some(Effect::Pending {
-                reason,
-                then,
-                after_seconds,
-            }) => Self::Pending {
+            Some(Effect::Pending { reason, then, after_seconds }) => Self::Pending {
                 reason: reason.unwrap_or_else(|| usual_reason.to_owned()),
                 then,
                 after_seconds,
@@ -74,57 +66,54 @@ pub(crate) struct NewCapture {
     pub(crate) fee: Money,
 }
 
-/// Makes a capture: the resource, the row in the books, the event. Returns its id.
-pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Standing) -> String {
-    let now = call.now;
-    let id = ids::transaction();
-    let (status, row_status, event) = match standing {
-        Standing::Completed => (
-            CaptureStatus::Completed,
-            RowStatus::Success,
-            "PAYMENT.CAPTURE.COMPLETED",
-        ),
-        Standing::Pending { .. } => (
-            CaptureStatus::Pending,
-            RowStatus::Pending,
-            "PAYMENT.CAPTURE.PENDING",
-        ),
-        Standing::Denied => (
-            CaptureStatus::Declined,
-            RowStatus::Denied,
-            "PAYMENT.CAPTURE.DECLINED",
-        ),
-    };
-    let world = &mut *call.world;
+/// Status of a new capture, of its row, and the event that tells of it.
+fn beginning(standing: &Standing) -> (CaptureStatus, RowStatus, &'static str) {
+    match standing {
+        Standing::Completed => {
+            (CaptureStatus::Completed, RowStatus::Success, "PAYMENT.CAPTURE.COMPLETED")
+        }
+        Standing::Pending { .. } => {
+            (CaptureStatus::Pending, RowStatus::Pending, "PAYMENT.CAPTURE.PENDING")
+        }
+        Standing::Denied => {
+            (CaptureStatus::Declined, RowStatus::Denied, "PAYMENT.CAPTURE.DECLINED")
+        }
+    }
+}
+
+fn capture_row(new: &NewCapture, id: &str, status: RowStatus, now: Timestamp) -> Row {
     let code = if new.vaulted { "T0003" } else { "T0006" };
-    let payer_id = new.payer.payer_id.clone();
     let mut row = Row::new(
-        id.clone(),
+        id.to_owned(),
         RowKind::Capture,
         code,
-        payer_id,
+        new.payer.payer_id.clone(),
         new.amount,
         new.fee,
-        row_status,
+        status,
         now,
     );
     row.reference_id.clone_from(&new.authorization_id);
     row.order_id = Some(new.order_id.clone());
     row.invoice_id.clone_from(&new.invoice_id);
     row.custom_id.clone_from(&new.custom_id);
-    world.books.post(row);
+    row
+}
+
+/// Makes a capture: the resource, the row in the books, the event. Returns its id.
+pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Standing) -> String {
+    let now = call.now;
+    let id = ids::transaction();
+    let (status, row_status, event) = beginning(standing);
+    let world = &mut *call.world;
+    world.books.post(capture_row(&new, &id, row_status, now));
     if status != CaptureStatus::Declined
         && let Some(invoice) = &new.invoice_id
     {
-        world
-            .capture_invoices
-            .entry(invoice.clone())
-            .or_insert_with(|| new.order_id.clone());
+        world.capture_invoices.entry(invoice.clone()).or_insert_with(|| new.order_id.clone());
     }
-    if let Some(unit) = world
-        .orders
-        .get_mut(&new.order_id)
-        .and_then(|order| order.units.get_mut(new.unit))
+    if let Some(unit) =
+        world.orders.get_mut(&new.order_id).and_then(|order| order.units.get_mut(new.unit))
     {
         unit.captures.push(id.clone());
     }
@@ -150,12 +139,7 @@ pub(crate) fn add_capture(call: &mut Call<'_>, new: NewCapture, standing: &Stand
     };
     world.captures.insert(id.clone(), capture);
     announce_capture(world, event, &id, now);
-    if let Standing::Pending {
-        then,
-        after_seconds,
-        ..
-    } = standing
-    {
+    if let Standing::Pending { then, after_seconds, .. } = standing {
         world.end_later(Resource::Capture(id.clone()), *then, *after_seconds, now);
     }
     id
@@ -168,11 +152,7 @@ pub(crate) fn announce_capture(world: &mut World, event: &'static str, id: &str,
 }
 
 fn announce_authorization(world: &mut World, event: &'static str, id: &str, at: Timestamp) {
-    if let Some(body) = world
-        .authorizations
-        .get(id)
-        .map(|it| render::authorization(world, it))
-    {
+    if let Some(body) = world.authorizations.get(id).map(|it| render::authorization(world, it)) {
         world.emit(event, body, at);
     }
 }
@@ -211,20 +191,10 @@ pub(crate) fn add_authorization(
         expires: plus_seconds(now, AUTHORIZATION_LIFE_SECONDS),
     };
     let id = hold.id.clone();
-    let payer_id = order
-        .payer
-        .as_ref()
-        .map(|payer| payer.payer_id.clone())
-        .unwrap_or_default();
+    let payer_id = order.payer.as_ref().map(|payer| payer.payer_id.clone()).unwrap_or_default();
     keep_hold(call.world, hold, payer_id);
-    if let Standing::Pending {
-        then,
-        after_seconds,
-        ..
-    } = standing
-    {
-        call.world
-            .end_later(Resource::Authorization(id), *then, *after_seconds, now);
+    if let Standing::Pending { then, after_seconds, .. } = standing {
+        call.world.end_later(Resource::Authorization(id), *then, *after_seconds, now);
     }
 }
 
@@ -239,11 +209,7 @@ fn keep_hold(world: &mut World, hold: Authorization, payer_id: String) {
     let mut row = Row::new(
         id.clone(),
         RowKind::Authorization,
-        if hold.parent.is_some() {
-            "T1301"
-        } else {
-            "T1300"
-        },
+        if hold.parent.is_some() { "T1301" } else { "T1300" },
         payer_id,
         hold.amount,
         nothing,
@@ -255,10 +221,8 @@ fn keep_hold(world: &mut World, hold: Authorization, payer_id: String) {
     row.invoice_id.clone_from(&hold.invoice_id);
     row.custom_id.clone_from(&hold.custom_id);
     world.books.post(row);
-    if let Some(unit) = world
-        .orders
-        .get_mut(&hold.order_id)
-        .and_then(|order| order.units.get_mut(hold.unit))
+    if let Some(unit) =
+        world.orders.get_mut(&hold.order_id).and_then(|order| order.units.get_mut(hold.unit))
     {
         unit.authorizations.push(id.clone());
     }
@@ -277,11 +241,8 @@ fn hold<'a>(world: &'a World, id: &str) -> Result<&'a Authorization, Problem> {
 pub(crate) fn get_authorization(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let id = call.id();
     hold(call.world, &id)?;
-    call.decision()?;
-    Ok(Outcome::Resource {
-        resource: Resource::Authorization(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::Authorization(id), created: false })
 }
 
 /// `GET /v2/payments/captures/{id}`.
@@ -290,11 +251,8 @@ pub(crate) fn get_capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.captures.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
-    call.decision()?;
-    Ok(Outcome::Resource {
-        resource: Resource::Capture(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::Capture(id), created: false })
 }
 
 /// An amount in the body; positive, or the refusal.
@@ -315,10 +273,7 @@ pub(crate) fn amount_in(call: &Call<'_>) -> Result<Option<Money>, Problem> {
 /// The hold a chain of renewals began with.
 fn root_of(world: &World, hold: &Authorization) -> String {
     let parent = hold.parent.as_ref();
-    parent
-        .filter(|id| world.authorizations.contains_key(*id))
-        .unwrap_or(&hold.id)
-        .clone()
+    parent.filter(|id| world.authorizations.contains_key(*id)).unwrap_or(&hold.id).clone()
 }
 
 /// Everything captured on a hold and its renewals, declined captures left out.
@@ -339,9 +294,7 @@ fn captured(world: &World, root: &str) -> (i64, usize) {
 /// The most PayPal lets through: 115 %, and at most 75.00 above.
 fn most_above(amount: Money) -> i64 {
     let by_share = amount.minor.saturating_mul(115) / 100;
-    let by_sum = amount
-        .minor
-        .saturating_add(75_000_000 / amount.currency.micros_per_minor());
+    let by_sum = amount.minor.saturating_add(75_000_000 / amount.currency.micros_per_minor());
     by_share.min(by_sum)
 }
 
@@ -380,11 +333,7 @@ pub(crate) fn capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if total > hold.amount.minor {
         call.violation(
             "capture_above_hold",
-            format!(
-                "{} would be captured on a hold of {}",
-                amount.with_minor(total),
-                hold.amount
-            ),
+            format!("{} would be captured on a hold of {}", amount.with_minor(total), hold.amount),
         );
     }
     if total > most_above(hold.amount) {
@@ -417,10 +366,7 @@ pub(crate) fn capture(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if standing != Standing::Denied {
         after_capture(call, &id, &capture_id, total, final_capture);
     }
-    Ok(Outcome::Resource {
-        resource: Resource::Capture(capture_id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Capture(capture_id), created: true })
 }
 
 fn after_capture(call: &mut Call<'_>, id: &str, capture_id: &str, total: i64, final_capture: bool) {
@@ -473,12 +419,9 @@ pub(crate) fn void(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         _ if hold.closed => return Err(Problem::business("PREVIOUSLY_CAPTURED")),
         _ => {}
     }
-    call.decision()?;
+    call.refusal()?;
     void_family(call.world, &id, call.now, false);
-    Ok(Outcome::Resource {
-        resource: Resource::Void(id),
-        created: false,
-    })
+    Ok(Outcome::Resource { resource: Resource::Void(id), created: false })
 }
 
 /// Voids a hold and its renewals. What was captured stands.
@@ -572,7 +515,7 @@ pub(crate) fn reauthorize(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if amount.minor > most_above(parent.amount) {
         return Err(Problem::business("TRANSACTION_REFUSED"));
     }
-    call.decision()?;
+    call.refusal()?;
     let renewed = Authorization {
         id: ids::transaction(),
         status: AuthorizationStatus::Created,
@@ -589,18 +532,13 @@ pub(crate) fn reauthorize(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let new_id = renewed.id.clone();
     let payer_id = payer_of(call.world, &renewed.order_id).payer_id;
     keep_hold(call.world, renewed, payer_id);
-    Ok(Outcome::Resource {
-        resource: Resource::Authorization(new_id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Authorization(new_id), created: true })
 }
 
 /// A pending capture ends; false if it is not pending.
 pub(crate) fn end_capture(world: &mut World, id: &str, then: Ending, at: Timestamp) -> bool {
-    let Some(capture) = world
-        .captures
-        .get_mut(id)
-        .filter(|capture| capture.status == CaptureStatus::Pending)
+    let Some(capture) =
+        world.captures.get_mut(id).filter(|capture| capture.status == CaptureStatus::Pending)
     else {
         return false;
     };
@@ -646,10 +584,8 @@ fn free_invoice(world: &mut World, invoice: Option<&String>, order_id: &str) {
 
 /// A hold under review is decided; false if it is not under review.
 pub(crate) fn end_authorization(world: &mut World, id: &str, then: Ending, at: Timestamp) -> bool {
-    let Some(hold) = world
-        .authorizations
-        .get_mut(id)
-        .filter(|hold| hold.status == AuthorizationStatus::Pending)
+    let Some(hold) =
+        world.authorizations.get_mut(id).filter(|hold| hold.status == AuthorizationStatus::Pending)
     else {
         return false;
     };

@@ -76,11 +76,9 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Request) -> Reply {
             return None;
         }
         Some(Effect::BadBody) => answer.body = Bytes::from_static(b"<html>gateway</html>"),
-        Some(Effect::Status {
-            status,
-            retry_after_seconds,
-            ..
-        }) => answer = refusal(&progress, &faulty(status, retry_after_seconds)),
+        Some(Effect::Status { status, retry_after_seconds, .. }) => {
+            answer = refusal(&progress, &faulty(status, retry_after_seconds))
+        }
         _ => {}
     }
     record(&shared, &request, &progress, Some(&answer), false);
@@ -115,10 +113,7 @@ fn take(
     moment: Moment,
 ) -> Option<Effect> {
     let name = progress.operation.map_or("", |operation| operation.name);
-    let effect = shared
-        .world()
-        .faults
-        .on_call(moment, name, &request.text())?;
+    let effect = shared.world().faults.on_call(moment, name, &request.text())?;
     progress.faults.push(effect_name(&effect));
     Some(effect)
 }
@@ -164,15 +159,9 @@ fn in_flight<'a>(
     };
     let key = (operation.name, key.to_owned());
     if !shared.world().in_flight.insert(key.clone()) {
-        return Err(Problem::by_issue(
-            "PREVIOUS_REQUEST_IN_PROGRESS",
-            operation.name,
-        ));
+        return Err(Problem::by_issue("PREVIOUS_REQUEST_IN_PROGRESS", operation.name));
     }
-    Ok(Hold {
-        shared,
-        key: Some(key),
-    })
+    Ok(Hold { shared, key: Some(key) })
 }
 
 /// The synchronous heart: token, key, operation, rendering, all under one lock.
@@ -211,11 +200,9 @@ fn run(
     progress: &mut Progress,
 ) -> Result<Outcome, Problem> {
     match front {
-        Some(Effect::Status {
-            status,
-            retry_after_seconds,
-            ..
-        }) => return Err(faulty(status, retry_after_seconds)),
+        Some(Effect::Status { status, retry_after_seconds, .. }) => {
+            return Err(faulty(status, retry_after_seconds));
+        }
         Some(Effect::DeadToken) => {
             oauth::forget(call.world, call.request);
             return Err(oauth::dead_token());
@@ -259,9 +246,7 @@ fn mocked(request: &Request, operation: &Operation) -> Option<String> {
         return None;
     }
     let mock: Value = serde_json::from_str(header).ok()?;
-    mock.get("mock_application_codes")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
+    mock.get("mock_application_codes").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// The JSON body. No body, an empty one and an empty form are all the same to PayPal.
@@ -322,10 +307,7 @@ fn keyed(
                 );
             }
             progress.replayed = true;
-            return known.result.map(|resource| Outcome::Resource {
-                resource,
-                created: false,
-            });
+            return known.result.map(|resource| Outcome::Resource { resource, created: false });
         }
         call.violation(
             "key_after_retention",
@@ -373,11 +355,7 @@ fn remember(
         }
         _ => return,
     };
-    let record = KeyRecord {
-        fingerprint,
-        first_used: call.now,
-        result,
-    };
+    let record = KeyRecord { fingerprint, first_used: call.now, result };
     call.world.keys.insert(slot, record);
 }
 
@@ -440,11 +418,7 @@ fn success(world: &World, request: &Request, outcome: Outcome, progress: &Progre
             answer.status = status;
             answer.body = json_bytes(&body);
         }
-        Outcome::Text {
-            status,
-            content_type,
-            body,
-        } => {
+        Outcome::Text { status, content_type, body } => {
             answer.status = status;
             answer.content_type = content_type;
             answer.body = Bytes::from(body);
@@ -480,10 +454,7 @@ impl Answer {
             headers.insert("paypal-debug-id", value);
         }
         if !empty {
-            headers.insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static(self.content_type),
-            );
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         }
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -517,9 +488,8 @@ fn record(
         answer_type: answer
             .filter(|answer| !answer.body.is_empty())
             .map(|answer| answer.content_type.to_owned()),
-        answer: answer.map_or(Value::Null, |answer| {
-            journal::body_value(&answer.body, answer.content_type)
-        }),
+        answer: answer
+            .map_or(Value::Null, |answer| journal::body_value(&answer.body, answer.content_type)),
         debug_id: progress.debug_id.clone(),
         replayed: progress.replayed,
         dropped,

@@ -43,10 +43,7 @@ pub(crate) fn refund(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         }
     }
     let refund_id = add(call, &capture, amount, &standing);
-    Ok(Outcome::Resource {
-        resource: Resource::Refund(refund_id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Refund(refund_id), created: true })
 }
 
 /// Every reason to refuse, in PayPal's order; else the amount to return.
@@ -109,10 +106,8 @@ fn add(call: &mut Call<'_>, capture: &Capture, amount: Money, standing: &Standin
     if let Some(capture) = world.captures.get_mut(&capture.id) {
         capture.refunds.push(id.clone());
     }
-    if let Some(unit) = world
-        .orders
-        .get_mut(&capture.order_id)
-        .and_then(|order| order.units.get_mut(capture.unit))
+    if let Some(unit) =
+        world.orders.get_mut(&capture.order_id).and_then(|order| order.units.get_mut(capture.unit))
     {
         unit.refunds.push(id.clone());
     }
@@ -122,11 +117,7 @@ fn add(call: &mut Call<'_>, capture: &Capture, amount: Money, standing: &Standin
             restate_capture(world, &capture.id, now);
             announce(world, "PAYMENT.CAPTURE.REFUNDED", &id, now);
         }
-        Standing::Pending {
-            then,
-            after_seconds,
-            ..
-        } => {
+        Standing::Pending { then, after_seconds, .. } => {
             announce(world, "PAYMENT.REFUND.PENDING", &id, now);
             world.end_later(Resource::Refund(id.clone()), *then, *after_seconds, now);
         }
@@ -143,11 +134,7 @@ fn post_row(
     status: RowStatus,
     at: Timestamp,
 ) {
-    let code = if kind == RowKind::Refund {
-        "T1107"
-    } else {
-        "T1106"
-    };
+    let code = if kind == RowKind::Refund { "T1107" } else { "T1106" };
     let mut row = Row::new(
         refund.id.clone(),
         kind,
@@ -160,14 +147,8 @@ fn post_row(
     );
     row.reference_id = Some(capture.id.clone());
     row.order_id = Some(capture.order_id.clone());
-    row.invoice_id = refund
-        .invoice_id
-        .clone()
-        .or_else(|| capture.invoice_id.clone());
-    row.custom_id = refund
-        .custom_id
-        .clone()
-        .or_else(|| capture.custom_id.clone());
+    row.invoice_id = refund.invoice_id.clone().or_else(|| capture.invoice_id.clone());
+    row.custom_id = refund.custom_id.clone().or_else(|| capture.custom_id.clone());
     world.books.post(row);
 }
 
@@ -208,19 +189,14 @@ pub(crate) fn get(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.refunds.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
-    call.decision()?;
-    Ok(Outcome::Resource {
-        resource: Resource::Refund(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::Refund(id), created: false })
 }
 
 /// A pending refund ends; false if it is not pending.
 pub(crate) fn end(world: &mut World, id: &str, then: Ending, at: Timestamp) -> bool {
-    let Some(refund) = world
-        .refunds
-        .get_mut(id)
-        .filter(|refund| refund.status == RefundStatus::Pending)
+    let Some(refund) =
+        world.refunds.get_mut(id).filter(|refund| refund.status == RefundStatus::Pending)
     else {
         return false;
     };
@@ -271,14 +247,7 @@ pub(crate) fn reverse(world: &mut World, id: &str, minor: Option<i64>, at: Times
         created: at,
         updated: at,
     };
-    post_row(
-        world,
-        &reversal,
-        &capture,
-        RowKind::Reversal,
-        RowStatus::Success,
-        at,
-    );
+    post_row(world, &reversal, &capture, RowKind::Reversal, RowStatus::Success, at);
     if let Some(capture) = world.captures.get_mut(id) {
         capture.reversed += taken;
     }

@@ -16,10 +16,9 @@ use crate::world::{
 pub(crate) fn resource(world: &World, resource: &Resource, full: bool) -> Option<Value> {
     let value = match resource {
         Resource::Order(id) => world.orders.get(id).map(|it| order(world, it)),
-        Resource::Authorization(id) | Resource::Void(id) => world
-            .authorizations
-            .get(id)
-            .map(|it| authorization(world, it)),
+        Resource::Authorization(id) | Resource::Void(id) => {
+            world.authorizations.get(id).map(|it| authorization(world, it))
+        }
         Resource::Capture(id) => world.captures.get(id).map(|it| capture(world, it)),
         Resource::Refund(id) => world.refunds.get(id).map(|it| refund(world, it)),
         // Vault has no minimal form.
@@ -27,10 +26,7 @@ pub(crate) fn resource(world: &World, resource: &Resource, full: bool) -> Option
             return world.setup_tokens.get(id).map(|it| setup_token(world, it));
         }
         Resource::PaymentToken(id) => {
-            return world
-                .payment_tokens
-                .get(id)
-                .map(|it| payment_token(world, it));
+            return world.payment_tokens.get(id).map(|it| payment_token(world, it));
         }
     }?;
     Some(if full { value } else { minimal(value) })
@@ -40,9 +36,8 @@ fn minimal(value: Value) -> Value {
     let Value::Object(members) = value else {
         return value;
     };
-    let kept = members
-        .into_iter()
-        .filter(|(name, _)| matches!(name.as_str(), "id" | "status" | "links"));
+    let kept =
+        members.into_iter().filter(|(name, _)| matches!(name.as_str(), "id" | "status" | "links"));
     Value::Object(kept.collect())
 }
 
@@ -85,11 +80,7 @@ fn payment_source(world: &World, order: &Order) -> Option<Value> {
         wallet.insert("name".into(), name(payer));
         wallet.insert("address".into(), json!({"country_code": payer.country}));
     }
-    if let Some(token) = order
-        .saved_token
-        .as_ref()
-        .and_then(|id| world.payment_tokens.get(id))
-    {
+    if let Some(token) = order.saved_token.as_ref().and_then(|id| world.payment_tokens.get(id)) {
         let path = format!("/v3/vault/payment-tokens/{}", token.id);
         wallet.insert(
             "attributes".into(),
@@ -145,11 +136,9 @@ fn unit(world: &World, unit: &Unit) -> Value {
         .filter_map(|id| world.refunds.get(id))
         .map(|it| refund(world, it))
         .collect();
-    for (name, list) in [
-        ("authorizations", authorizations),
-        ("captures", captures),
-        ("refunds", refunds),
-    ] {
+    for (name, list) in
+        [("authorizations", authorizations), ("captures", captures), ("refunds", refunds)]
+    {
         if !list.is_empty() {
             payments.insert(name.to_owned(), Value::Array(list));
         }
@@ -158,11 +147,8 @@ fn unit(world: &World, unit: &Unit) -> Value {
         map.insert("payments".into(), Value::Object(payments));
     }
     if !unit.trackers.is_empty() {
-        let mut shipping = map
-            .get("shipping")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default();
+        let mut shipping =
+            map.get("shipping").and_then(Value::as_object).cloned().unwrap_or_default();
         shipping.insert("trackers".into(), json!(unit.trackers));
         map.insert("shipping".into(), Value::Object(shipping));
     }
@@ -202,24 +188,16 @@ pub(crate) fn authorization(world: &World, it: &Authorization) -> Value {
     map.insert("amount".into(), it.amount.json());
     put(&mut map, "invoice_id", it.invoice_id.clone());
     put(&mut map, "custom_id", it.custom_id.clone());
-    map.insert(
-        "seller_protection".into(),
-        json!({"status": "NOT_ELIGIBLE"}),
-    );
+    map.insert("seller_protection".into(), json!({"status": "NOT_ELIGIBLE"}));
     map.insert("expiration_time".into(), json!(rfc3339(it.expires)));
     map.insert("payee".into(), payee(world));
-    map.insert(
-        "supplementary_data".into(),
-        json!({"related_ids": {"order_id": it.order_id}}),
-    );
+    map.insert("supplementary_data".into(), json!({"related_ids": {"order_id": it.order_id}}));
     map.insert("create_time".into(), json!(rfc3339(it.created)));
     map.insert("update_time".into(), json!(rfc3339(it.updated)));
     let path = format!("/v2/payments/authorizations/{}", it.id);
     let mut links = vec![link(world, &path, "self", "GET")];
-    let open = matches!(
-        it.status,
-        AuthorizationStatus::Created | AuthorizationStatus::PartiallyCaptured
-    );
+    let open =
+        matches!(it.status, AuthorizationStatus::Created | AuthorizationStatus::PartiallyCaptured);
     if open && !it.closed {
         for verb in ["capture", "void", "reauthorize"] {
             links.push(link(world, &format!("{path}/{verb}"), verb, "POST"));
@@ -252,23 +230,13 @@ pub(crate) fn capture(world: &World, it: &Capture) -> Value {
     put(&mut map, "invoice_id", it.invoice_id.clone());
     put(&mut map, "custom_id", it.custom_id.clone());
     put(&mut map, "note_to_payer", it.note.clone());
-    map.insert(
-        "seller_protection".into(),
-        json!({"status": "NOT_ELIGIBLE"}),
-    );
+    map.insert("seller_protection".into(), json!({"status": "NOT_ELIGIBLE"}));
     if let Some(fee) = it.fee {
-        map.insert(
-            "seller_receivable_breakdown".into(),
-            breakdown(it.amount, fee),
-        );
+        map.insert("seller_receivable_breakdown".into(), breakdown(it.amount, fee));
     }
     let mut related = Map::new();
     related.insert("order_id".into(), json!(it.order_id));
-    put(
-        &mut related,
-        "authorization_id",
-        it.authorization_id.clone(),
-    );
+    put(&mut related, "authorization_id", it.authorization_id.clone());
     map.insert("supplementary_data".into(), json!({"related_ids": related}));
     map.insert("payee".into(), payee(world));
     map.insert("create_time".into(), json!(rfc3339(it.created)));
@@ -317,10 +285,7 @@ pub(crate) fn refund(world: &World, it: &Refund) -> Value {
     map.insert("update_time".into(), json!(rfc3339(it.updated)));
     let path = format!("/v2/payments/refunds/{}", it.id);
     let up = format!("/v2/payments/captures/{}", it.capture_id);
-    let links = vec![
-        link(world, &path, "self", "GET"),
-        link(world, &up, "up", "GET"),
-    ];
+    let links = vec![link(world, &path, "self", "GET"), link(world, &up, "up", "GET")];
     map.insert("links".into(), Value::Array(links));
     Value::Object(map)
 }
@@ -329,11 +294,7 @@ pub(crate) fn refund(world: &World, it: &Refund) -> Value {
 fn refunded_up_to(world: &World, it: &Refund) -> Money {
     let mut minor = 0_i64;
     if let Some(capture) = world.captures.get(&it.capture_id) {
-        for refund in capture
-            .refunds
-            .iter()
-            .filter_map(|id| world.refunds.get(id))
-        {
+        for refund in capture.refunds.iter().filter_map(|id| world.refunds.get(id)) {
             if refund.status != RefundStatus::Failed {
                 minor = minor.saturating_add(refund.amount.minor);
             }
@@ -348,11 +309,7 @@ fn refunded_up_to(world: &World, it: &Refund) -> Money {
 fn customer(id: &str, merchant_customer_id: Option<&String>) -> Value {
     let mut map = Map::new();
     map.insert("id".into(), json!(id));
-    put(
-        &mut map,
-        "merchant_customer_id",
-        merchant_customer_id.cloned(),
-    );
+    put(&mut map, "merchant_customer_id", merchant_customer_id.cloned());
     Value::Object(map)
 }
 

@@ -34,9 +34,7 @@ fn instant(text: &str) -> Option<Timestamp> {
     if text.len() < 20 || !matches!(text.as_bytes().get(10), Some(b'T' | b't')) {
         return None;
     }
-    text.parse::<Timestamp>()
-        .or_else(|_| Timestamp::strptime("%Y-%m-%dT%H:%M:%S%z", text))
-        .ok()
+    text.parse::<Timestamp>().or_else(|_| Timestamp::strptime("%Y-%m-%dT%H:%M:%S%z", text)).ok()
 }
 
 fn required_instant(call: &Call<'_>, name: &str) -> Result<Timestamp, Problem> {
@@ -58,12 +56,7 @@ fn required_instant(call: &Call<'_>, name: &str) -> Result<Timestamp, Problem> {
 
 /// How far reports have got: the last second that is in them.
 fn refreshed_to(call: &mut Call<'_>) -> Timestamp {
-    let text = call.request.text();
-    let fault = call
-        .world
-        .faults
-        .on_call(Moment::Lag, call.operation, &text);
-    let lag = match fault {
+    let lag = match call.fault(Moment::Lag) {
         Some(Effect::ReportLag { seconds }) => seconds,
         _ => call.world.config.report_lag_seconds,
     };
@@ -80,16 +73,9 @@ fn whole_number(
     let Some(text) = call.request.parameter(name) else {
         return Ok(default);
     };
-    text.parse::<usize>()
-        .ok()
-        .filter(|number| (1..=most).contains(number))
-        .ok_or_else(|| {
-            query_fault(
-                "INVALID_PARAMETER_VALUE",
-                name,
-                "The value is outside its range.",
-            )
-        })
+    text.parse::<usize>().ok().filter(|number| (1..=most).contains(number)).ok_or_else(|| {
+        query_fault("INVALID_PARAMETER_VALUE", name, "The value is outside its range.")
+    })
 }
 
 /// `GET /v1/reporting/transactions`.
@@ -100,7 +86,7 @@ pub(crate) fn search(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let page = whole_number(call, "page", 1, 2_147_483_647)?;
     let as_of = refreshed_to(call);
     check_window(call.now, start, end, as_of)?;
-    call.decision()?;
+    call.refusal()?;
     let filter = Filter::of(call);
     let rows: Vec<&Row> = call
         .world
@@ -139,10 +125,7 @@ pub(crate) fn search(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let pages = total.div_ceil(page_size);
     body.insert("total_pages".into(), json!(pages));
     body.insert("links".into(), links(call, page, pages));
-    Ok(Outcome::Json {
-        status: 200,
-        body: Value::Object(body),
-    })
+    Ok(Outcome::Json { status: 200, body: Value::Object(body) })
 }
 
 fn check_window(
@@ -187,11 +170,7 @@ impl Filter {
     fn of(call: &Call<'_>) -> Self {
         let given = |name: &str| call.request.parameter(name);
         let fields = given("fields").unwrap_or_else(|| "transaction_info".to_owned());
-        let wants = |name: &str| {
-            fields
-                .split(',')
-                .any(|field| field == "all" || field == name)
-        };
+        let wants = |name: &str| fields.split(',').any(|field| field == "all" || field == name);
         let amount = given("transaction_amount").and_then(|range| {
             let (from, to) = range.split_once(" TO ")?;
             Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
@@ -224,9 +203,7 @@ impl Filter {
         let is = |wanted: &Option<String>, actual: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == actual)
         };
-        let in_range = self
-            .amount
-            .is_none_or(|(from, to)| (from..=to).contains(&row.gross.minor));
+        let in_range = self.amount.is_none_or(|(from, to)| (from..=to).contains(&row.gross.minor));
         let affects = status == RowStatus::Success && row.kind != RowKind::Authorization;
         (affects || !self.balance_affecting_only)
             && is(&self.transaction_id, &row.transaction_id)
@@ -271,17 +248,11 @@ fn detail(call: &Call<'_>, row: &Row, as_of: Timestamp, filter: &Filter) -> Opti
     }
     info.insert("transaction_status".into(), json!(status.letter()));
     if !filter.is_narrowed() && status == RowStatus::Success {
-        let ending = call
-            .world
-            .books
-            .balance_at(row.gross.currency, updated.max(row.initiated));
+        let ending = call.world.books.balance_at(row.gross.currency, updated.max(row.initiated));
         info.insert("ending_balance".into(), ending.json());
         info.insert("available_balance".into(), ending.json());
     }
-    for (name, text) in [
-        ("invoice_id", &row.invoice_id),
-        ("custom_field", &row.custom_id),
-    ] {
+    for (name, text) in [("invoice_id", &row.invoice_id), ("custom_field", &row.custom_id)] {
         if let Some(text) = text.as_deref().and_then(report_text) {
             info.insert(name.into(), json!(text));
         }
@@ -350,10 +321,7 @@ pub(crate) fn balances(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             .min(refreshed),
         None => refreshed,
     };
-    let wanted = call
-        .request
-        .parameter("currency_code")
-        .filter(|code| code != "ALL");
+    let wanted = call.request.parameter("currency_code").filter(|code| code != "ALL");
     let mut currencies = call.world.books.currencies();
     if let Some(code) = wanted {
         let Some(currency) = Currency::from_code(&code) else {
@@ -365,7 +333,7 @@ pub(crate) fn balances(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         };
         currencies = vec![currency];
     }
-    call.decision()?;
+    call.refusal()?;
     let list: Vec<Value> = currencies
         .into_iter()
         .map(|currency| balance(call.world.books.balance_at(currency, as_of)))

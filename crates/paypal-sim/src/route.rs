@@ -53,15 +53,7 @@ const fn op(
     moves_money: bool,
     handler: Handler,
 ) -> Operation {
-    Operation {
-        name,
-        method,
-        path,
-        scope,
-        keys,
-        moves_money,
-        handler,
-    }
+    Operation { name, method, path, scope, keys, moves_money, handler }
 }
 
 /// The table. Paths are tried in order.

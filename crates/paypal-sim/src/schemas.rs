@@ -22,10 +22,8 @@ static PAYER_ID: Rule = text(13, 13, Shape::PayerId);
 static COUNTRY: Rule = text(2, 2, Shape::Country);
 static LOCALE: Rule = text(2, 10, Shape::Locale);
 
-static MONEY: Rule = Rule::Object(&[
-    required("currency_code", &CURRENCY),
-    required("value", &AMOUNT),
-]);
+static MONEY: Rule =
+    Rule::Object(&[required("currency_code", &CURRENCY), required("value", &AMOUNT)]);
 
 static ADDRESS: Rule = Rule::Object(&[
     optional("address_line_1", &UP_TO_300),
@@ -72,22 +70,13 @@ static ITEM: Rule = Rule::Object(&[
     required("quantity", &text(1, 10, Shape::Quantity)),
     optional("description", &UP_TO_127),
     optional("sku", &UP_TO_127),
-    optional(
-        "category",
-        &Rule::OneOf(&["DIGITAL_GOODS", "PHYSICAL_GOODS", "DONATION"]),
-    ),
+    optional("category", &Rule::OneOf(&["DIGITAL_GOODS", "PHYSICAL_GOODS", "DONATION"])),
 ]);
 
-static ITEMS: Rule = Rule::List {
-    min: 0,
-    max: usize::MAX,
-    of: &ITEM,
-};
+static ITEMS: Rule = Rule::List { min: 0, max: usize::MAX, of: &ITEM };
 
-static PAYEE: Rule = Rule::Object(&[
-    optional("email_address", &EMAIL),
-    optional("merchant_id", &PAYER_ID),
-]);
+static PAYEE: Rule =
+    Rule::Object(&[optional("email_address", &EMAIL), optional("merchant_id", &PAYER_ID)]);
 
 static SHIPPING: Rule = Rule::Object(&[
     optional("name", &NAME),
@@ -118,10 +107,7 @@ static EXPERIENCE_CONTEXT: Rule = Rule::Object(&[
     ),
     optional("return_url", &URL),
     optional("cancel_url", &URL),
-    optional(
-        "landing_page",
-        &Rule::OneOf(&["LOGIN", "GUEST_CHECKOUT", "NO_PREFERENCE"]),
-    ),
+    optional("landing_page", &Rule::OneOf(&["LOGIN", "GUEST_CHECKOUT", "NO_PREFERENCE"])),
     optional("user_action", &Rule::OneOf(&["CONTINUE", "PAY_NOW"])),
     optional(
         "payment_method_preference",
@@ -152,10 +138,7 @@ static STORED_CREDENTIAL: Rule = Rule::Object(&[
 ]);
 
 static VAULT_ATTRIBUTES: Rule = Rule::Object(&[
-    optional(
-        "customer",
-        &Rule::Object(&[optional("id", &text(1, 22, Shape::Id))]),
-    ),
+    optional("customer", &Rule::Object(&[optional("id", &text(1, 22, Shape::Id))])),
     optional(
         "vault",
         &Rule::Object(&[
@@ -177,10 +160,8 @@ static ORDER_WALLET: Rule = Rule::Object(&[
     optional("stored_credential", &STORED_CREDENTIAL),
 ]);
 
-static ORDER_TOKEN: Rule = Rule::Object(&[
-    required("id", &ID),
-    required("type", &Rule::OneOf(&["BILLING_AGREEMENT"])),
-]);
+static ORDER_TOKEN: Rule =
+    Rule::Object(&[required("id", &ID), required("type", &Rule::OneOf(&["BILLING_AGREEMENT"]))]);
 
 static ANY_OBJECT: Rule = Rule::Object(&[]);
 
@@ -196,10 +177,7 @@ static ORDER_SOURCE: Rule = Rule::Object(ORDER_SOURCE_FIELDS);
 static APPLICATION_CONTEXT: Rule = Rule::Object(&[
     optional("brand_name", &LINE_127),
     optional("locale", &LOCALE),
-    optional(
-        "landing_page",
-        &Rule::OneOf(&["LOGIN", "BILLING", "NO_PREFERENCE"]),
-    ),
+    optional("landing_page", &Rule::OneOf(&["LOGIN", "BILLING", "NO_PREFERENCE"])),
     optional(
         "shipping_preference",
         &Rule::OneOf(&["GET_FROM_FILE", "NO_SHIPPING", "SET_PROVIDED_ADDRESS"]),
@@ -213,14 +191,7 @@ static APPLICATION_CONTEXT: Rule = Rule::Object(&[
 pub(crate) static ORDER: Rule = Rule::Object(&[
     required("intent", &INTENT),
     optional("payer", &PAYER),
-    required(
-        "purchase_units",
-        &Rule::List {
-            min: 1,
-            max: 10,
-            of: &PURCHASE_UNIT,
-        },
-    ),
+    required("purchase_units", &Rule::List { min: 1, max: 10, of: &PURCHASE_UNIT }),
     optional("payment_source", &ORDER_SOURCE),
     optional("application_context", &APPLICATION_CONTEXT),
 ]);
@@ -245,10 +216,7 @@ pub(crate) static PATCH: Rule = Rule::List {
     min: 1,
     max: 32_767,
     of: &Rule::Object(&[
-        required(
-            "op",
-            &Rule::OneOf(&["add", "remove", "replace", "move", "copy", "test"]),
-        ),
+        required("op", &Rule::OneOf(&["add", "remove", "replace", "move", "copy", "test"])),
         optional("path", &text(0, 4_000, Shape::Free)),
         optional("from", &text(0, 4_000, Shape::Free)),
     ]),
@@ -339,10 +307,7 @@ pub(crate) static PAYMENT_TOKEN: Rule = Rule::Object(&[
     optional("customer", &VAULT_CUSTOMER),
     required(
         "payment_source",
-        &Rule::Object(&[
-            optional("token", &VAULT_TOKEN),
-            optional("card", &ANY_OBJECT),
-        ]),
+        &Rule::Object(&[optional("token", &VAULT_TOKEN), optional("card", &ANY_OBJECT)]),
     ),
 ]);
 

@@ -85,13 +85,8 @@ impl Sim {
     pub async fn start(config: SimConfig) -> Result<Self, StartError> {
         // Whoever was first has installed a provider; any will do here.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let listen_error = |source| StartError::Listen {
-            address: config.listen,
-            source,
-        };
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(listen_error)?;
+        let listen_error = |source| StartError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let base = config.public_url.as_deref().map_or_else(
             || format!("http://{address}"),
@@ -118,11 +113,7 @@ impl Sim {
             tokio::spawn(server::run(listener, Arc::clone(&shared), stopped.clone())),
             tokio::spawn(deliver::run(Arc::clone(&shared), stopped)),
         ];
-        Ok(Self {
-            shared,
-            stop,
-            tasks,
-        })
+        Ok(Self { shared, stop, tasks })
     }
 
     /// What to give a client as PayPal's base URL, without a trailing slash.

@@ -12,10 +12,7 @@ use crate::world::{
 use crate::{ids, render, schemas};
 
 fn text_at(value: &Value, pointer: &str) -> Option<String> {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .map(str::to_owned)
+    value.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// `POST /v3/vault/setup-tokens`.
@@ -31,7 +28,7 @@ pub(crate) fn create_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             return Err(Problem::invalid(vec![detail]));
         }
     }
-    call.decision()?;
+    call.refusal()?;
     let id = ids::transaction();
     let token = SetupToken {
         id: id.clone(),
@@ -45,10 +42,7 @@ pub(crate) fn create_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         expires: plus_seconds(call.now, SETUP_TOKEN_LIFE_SECONDS),
     };
     call.world.setup_tokens.insert(id.clone(), token);
-    Ok(Outcome::Resource {
-        resource: Resource::SetupToken(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::SetupToken(id), created: true })
 }
 
 /// Only PayPal wallets can be saved here; an account without card vaulting says so.
@@ -63,10 +57,9 @@ fn not_this_source(call: &Call<'_>) -> Problem {
             "NOT_ENABLED_TO_VAULT_PAYMENT_SOURCE",
             format!("/payment_source/{name}"),
         )]),
-        None => Problem::invalid(vec![Detail::body(
-            "MISSING_REQUIRED_PARAMETER",
-            "/payment_source",
-        )]),
+        None => {
+            Problem::invalid(vec![Detail::body("MISSING_REQUIRED_PARAMETER", "/payment_source")])
+        }
     }
 }
 
@@ -76,10 +69,8 @@ pub(crate) fn get_setup(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if !call.world.setup_tokens.contains_key(&id) {
         return Err(Problem::unknown_id());
     }
-    Ok(Outcome::Resource {
-        resource: Resource::SetupToken(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::SetupToken(id), created: false })
 }
 
 /// `POST /v3/vault/payment-tokens`.
@@ -100,22 +91,13 @@ pub(crate) fn create_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         (SetupStatus::Vaulted, _) => return Err(Problem::business("SETUP_TOKEN_ALREADY_USED")),
         _ => return Err(Problem::business("SETUP_TOKEN_NOT_APPROVED")),
     };
-    call.decision()?;
-    let id = save(
-        call.world,
-        setup.customer_id,
-        setup.merchant_customer_id,
-        setup.wallet,
-        payer,
-    );
+    call.refusal()?;
+    let id = save(call.world, setup.customer_id, setup.merchant_customer_id, setup.wallet, payer);
     if let Some(setup) = call.world.setup_tokens.get_mut(&setup_id) {
         setup.status = SetupStatus::Vaulted;
     }
     announce(call.world, "VAULT.PAYMENT-TOKEN.CREATED", &id, call.now);
-    Ok(Outcome::Resource {
-        resource: Resource::PaymentToken(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::PaymentToken(id), created: true })
 }
 
 /// Keeps a wallet and returns the id it can be charged by.
@@ -150,20 +132,15 @@ pub(crate) fn has_saved(world: &World, payer: &Payer) -> bool {
 }
 
 pub(crate) fn announce(world: &mut World, event: &'static str, id: &str, now: jiff::Timestamp) {
-    if let Some(body) = world
-        .payment_tokens
-        .get(id)
-        .map(|token| render::payment_token(world, token))
+    if let Some(body) =
+        world.payment_tokens.get(id).map(|token| render::payment_token(world, token))
     {
         world.emit(event, body, now);
     }
 }
 
 fn live<'a>(world: &'a World, id: &str) -> Option<&'a PaymentToken> {
-    world
-        .payment_tokens
-        .get(id)
-        .filter(|token| token.state == TokenState::Live)
+    world.payment_tokens.get(id).filter(|token| token.state == TokenState::Live)
 }
 
 /// `GET /v3/vault/payment-tokens/{id}`.
@@ -172,10 +149,8 @@ pub(crate) fn get_token(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if live(call.world, &id).is_none() {
         return Err(Problem::unknown_id());
     }
-    Ok(Outcome::Resource {
-        resource: Resource::PaymentToken(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::PaymentToken(id), created: false })
 }
 
 /// `DELETE /v3/vault/payment-tokens/{id}`.
@@ -184,16 +159,15 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     if live(call.world, &id).is_none() {
         return Err(Problem::unknown_id());
     }
+    call.refusal()?;
     end(call.world, &id, TokenState::Deleted, call.now);
     Ok(Outcome::Empty)
 }
 
 /// Ends a saved wallet, by the merchant or by the payer; false if there is no live one.
 pub(crate) fn end(world: &mut World, id: &str, state: TokenState, now: jiff::Timestamp) -> bool {
-    let Some(token) = world
-        .payment_tokens
-        .get_mut(id)
-        .filter(|token| token.state == TokenState::Live)
+    let Some(token) =
+        world.payment_tokens.get_mut(id).filter(|token| token.state == TokenState::Live)
     else {
         return false;
     };
@@ -212,6 +186,7 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             ..Detail::default()
         }]));
     };
+    call.refusal()?;
     let number = |name: &str, default: usize, most: usize| {
         call.request
             .parameter(name)
@@ -229,15 +204,9 @@ pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         .map(|token| render::payment_token(call.world, token))
         .collect();
     let total = all.len();
-    let shown: Vec<Value> = all
-        .into_iter()
-        .skip((page - 1) * page_size)
-        .take(page_size)
-        .collect();
+    let shown: Vec<Value> = all.into_iter().skip((page - 1) * page_size).take(page_size).collect();
     let query = format!("customer_id={customer_id}&page_size={page_size}&page={page}");
-    let href = call
-        .world
-        .href(&format!("/v3/vault/payment-tokens?{query}"));
+    let href = call.world.href(&format!("/v3/vault/payment-tokens?{query}"));
     let mut body = json!({
         "customer": {"id": customer_id},
         "payment_tokens": shown,

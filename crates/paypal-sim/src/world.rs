@@ -64,10 +64,7 @@ impl OrderStatus {
 
     /// Still waiting for payer or merchant, so it can expire.
     pub(crate) const fn is_open(self) -> bool {
-        matches!(
-            self,
-            Self::Created | Self::PayerActionRequired | Self::Approved
-        )
+        matches!(self, Self::Created | Self::PayerActionRequired | Self::Approved)
     }
 }
 
@@ -88,10 +85,7 @@ pub(crate) struct Unit {
 
 impl Unit {
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        self.body
-            .get(name)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+        self.body.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 }
 
@@ -408,9 +402,8 @@ impl World {
     }
 
     fn end_pendings(&mut self, now: Timestamp) {
-        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pendings)
-            .into_iter()
-            .partition(|pending| pending.due <= now);
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.pendings).into_iter().partition(|pending| pending.due <= now);
         self.pendings = waiting;
         for pending in due {
             // The end is dated when it was due, so a long advance does not move it.

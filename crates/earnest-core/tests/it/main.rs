@@ -6,6 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::unreachable,
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "a test that panics has failed, which is what it is for; threads and seeds from the \
@@ -17,6 +18,7 @@ mod authorize;
 mod caps;
 mod invariants;
 mod ledger;
+mod ledger_model;
 mod owners;
 mod reports;
 mod settlements;

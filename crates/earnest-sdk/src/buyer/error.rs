@@ -182,16 +182,16 @@ impl BuyError {
     }
 
     /// What programs switch on: a code of the error table, or one of this client's own
-    /// (`redirect_refused`, `insecure_resource`, `quote_mismatch`, `seller_unreachable`,
-    /// `earnest_unreachable`, `answer_lost`, `answer_broken`, `answer_unreadable`,
-    /// `output_failed`, `approval_required`).
+    /// (`redirect_refused`, `insecure_resource`, `quote_mismatch`, `price_above_max`,
+    /// `seller_unreachable`, `earnest_unreachable`, `answer_lost`, `answer_broken`,
+    /// `answer_unreadable`, `output_failed`, `approval_required`).
     pub fn code(&self) -> &str {
         match self {
             Self::Request(refusal) => refusal.code.as_str(),
             Self::Send(_) | Self::NotSent { .. } => "seller_unreachable",
             Self::InsecureResource { .. } => "insecure_resource",
             Self::Quote(_) => "quote_mismatch",
-            Self::PriceAboveMax { .. } => "policy_denied",
+            Self::PriceAboveMax { .. } => "price_above_max",
             Self::ApprovalNeeded(_) => "approval_required",
             Self::Denied { problem, .. }
             | Self::OutcomeUnknown { problem, .. }

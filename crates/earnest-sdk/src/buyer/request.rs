@@ -1,5 +1,7 @@
 //! One thing to buy, under one id.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use earnest_core::authorize::{Authorized, is_request_id};
 use earnest_core::id::PurchaseId;
@@ -16,6 +18,10 @@ use crate::problem::Problem;
 use crate::seller::read_price;
 use crate::setup::{read_answer, seed};
 use crate::wire::{SCHEME, quote_in};
+
+/// The longest body of a 402 that is read, and for how long, before its connection is given up.
+const DRAIN_BYTES: u64 = 64 * 1024;
+const DRAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A request that may be paid for. Sending it again is sending the *same* thing again: its
 /// `request_id` stays, so it is charged at most once.
@@ -151,6 +157,7 @@ impl BuyRequest {
                 return Ok(Answer::new(response, fit.request_id.to_owned(), None));
             };
             let quote = fit.acceptable(quote?)?;
+            drain(response).await;
             match fit.authorize(quote).await? {
                 Decision::Granted(voucher) => return fit.redeem(voucher).await,
                 Decision::Waits(waiting) => {
@@ -330,6 +337,13 @@ impl Fit<'_> {
         *rebuilt.headers_mut() = headers;
         let paid_for = PaidFor { purchase, held: voucher.amount_micros };
         Ok(Answer::new(rebuilt.into(), request_id, Some(paid_for)))
+    }
+}
+
+/// Reads a small body to its end, so that its connection can be used for the paid request too.
+async fn drain(response: reqwest::Response) {
+    if response.content_length().is_some_and(|length| length <= DRAIN_BYTES) {
+        let _closed_instead = tokio::time::timeout(DRAIN_WITHIN, response.bytes()).await;
     }
 }
 

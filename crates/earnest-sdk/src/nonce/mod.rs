@@ -152,7 +152,9 @@ impl NonceStore {
         Self::start(file::Books::in_memory()?, false)
     }
 
-    /// Opens or creates the durable nonce file, for one process at a time. Vouchers that an earlier
+    /// Opens or creates the durable nonce file, for one process at a time. One origin needs one
+    /// memory: several processes behind one origin, each with a file of its own, would each accept
+    /// the same voucher once. Keep it on a local disk: network file systems lose locks. Vouchers that an earlier
     /// process claimed and never finished are marked failed, which releases the buyers' money.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod earnest;
 mod shop;
 
 mod buyer;
+mod examples;
 mod paying;
 mod proxy;
 mod reports;

@@ -41,7 +41,7 @@ CREATE TABLE lists (
     list INTEGER NOT NULL,
     kind INTEGER NOT NULL,
     scope ANY NOT NULL,
-    at TEXT NOT NULL,
+    at ANY NOT NULL,
     id ANY NOT NULL,
     PRIMARY KEY (list, kind, scope, at, id)
 ) STRICT, WITHOUT ROWID;

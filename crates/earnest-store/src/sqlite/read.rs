@@ -340,12 +340,14 @@ impl Source for Connected {
             "SELECT at, id FROM lists WHERE list = ?1 AND kind = ?2 AND scope = ?3 {beyond} \
              ORDER BY at {order}, id {order} LIMIT ?6"
         );
-        let at = query.after.map(|cursor| cursor.at.as_str());
+        let at = query.after.map(|cursor| Packed::new(&cursor.at));
         let id = query.after.map(|cursor| Packed::new(&cursor.id));
         let scope = Packed::new(query.scope);
         let limit = limit_number(query.limit);
         let params = (sql_number(list), sql_number(kind), scope, at, id, limit);
-        self.many(&sql, params, |row| Ok(Cursor { at: row.get(0)?, id: packed_text(row, 1)? }))
+        self.many(&sql, params, |row| {
+            Ok(Cursor { at: packed_text(row, 0)?, id: packed_text(row, 1)? })
+        })
     }
 
     fn list_rows(&self) -> Read<Vec<ListRow>> {
@@ -356,7 +358,7 @@ impl Source for Connected {
                 list: row.get(0)?,
                 kind: row.get(1)?,
                 scope: packed_text(row, 2)?,
-                at: row.get(3)?,
+                at: packed_text(row, 3)?,
                 id: packed_text(row, 4)?,
             })
         })

@@ -204,7 +204,7 @@ impl Connected {
         let (gone, new) = row.moves();
         let place = |entry: &ListEntry| -> rusqlite::Result<_> {
             let list = sql_number(Numbering(self).word(entry.list)?);
-            Ok((list, kind, Packed::new(&entry.scope), entry.at.clone(), id.clone()))
+            Ok((list, kind, Packed::new(&entry.scope), Packed::new(&entry.at), id.clone()))
         };
         for entry in gone {
             let sql = "DELETE FROM lists \

@@ -82,7 +82,8 @@ pub async fn accounts(
 ) -> ApiResult<Response> {
     let prefix = format!("USD {}", query.prefix.as_deref().unwrap_or_default());
     let parse = |text: &String| {
-        text.parse().map_err(|_| refuse(Code::RequestMalformed, "`cursor` is not one that was given"))
+        text.parse()
+            .map_err(|_| refuse(Code::RequestMalformed, "`cursor` is not one that was given"))
     };
     let after = query.cursor.as_ref().map(parse).transpose()?;
     let rows = app.store.reader().accounts(&prefix, after.as_ref(), query.limit())?;

@@ -143,9 +143,12 @@ pub async fn trail(
     Ok(axum::Json(Trail { intents: rows.iter().map(show).collect(), webhooks }))
 }
 
+/// Which of an owner's calls are about the thing asked for.
+type Wanted = Box<dyn Fn(&Intent) -> bool>;
+
 fn intents_of(app: &App, caller: &Caller, query: &TrailQuery) -> ApiResult<Vec<Intent>> {
     let reader = app.store.reader();
-    let (owner, wanted): (_, Box<dyn Fn(&Intent) -> bool>) = match query {
+    let (owner, wanted): (_, Wanted) = match query {
         TrailQuery { tab: Some(text), purchase: None, settlement: None, payment_method: None } => {
             let tab =
                 reader.row::<earnest_core::tab::Tab>(id::<TabId>(text)?)?.ok_or_else(not_here)?;

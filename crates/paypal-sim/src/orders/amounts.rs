@@ -10,18 +10,12 @@ use crate::world::Unit;
 /// Reads and checks every purchase unit of an order.
 pub(crate) fn units(body: &Value, merchant: &Merchant) -> Result<Vec<Unit>, Problem> {
     let empty = Vec::new();
-    let given = body
-        .get("purchase_units")
-        .and_then(Value::as_array)
-        .unwrap_or(&empty);
+    let given = body.get("purchase_units").and_then(Value::as_array).unwrap_or(&empty);
     let mut units: Vec<Unit> = Vec::new();
     let mut found = Vec::new();
     for value in given {
-        let reference_id = value
-            .get("reference_id")
-            .and_then(Value::as_str)
-            .unwrap_or("default")
-            .to_owned();
+        let reference_id =
+            value.get("reference_id").and_then(Value::as_str).unwrap_or("default").to_owned();
         if given.len() > 1 && value.get("reference_id").is_none() {
             found.push(Detail::body("REFERENCE_ID_REQUIRED", "/purchase_units"));
         }
@@ -49,19 +43,12 @@ pub(crate) fn units(body: &Value, merchant: &Merchant) -> Result<Vec<Unit>, Prob
     {
         found.push(Detail::body("MULTI_CURRENCY_ORDER", "/purchase_units"));
     }
-    if found.is_empty() {
-        Ok(units)
-    } else {
-        Err(Problem::unprocessable(found))
-    }
+    if found.is_empty() { Ok(units) } else { Err(Problem::unprocessable(found)) }
 }
 
 /// Without platform permissions the money can only go to the caller.
 fn check_payee(unit: &Value, merchant: &Merchant) -> Result<(), Problem> {
-    let text = |name: &str| {
-        unit.pointer(&format!("/payee/{name}"))
-            .and_then(Value::as_str)
-    };
+    let text = |name: &str| unit.pointer(&format!("/payee/{name}")).and_then(Value::as_str);
     let other_id = text("merchant_id").is_some_and(|id| id != merchant.merchant_id);
     let other_email = text("email_address").is_some_and(|email| email != merchant.email);
     if other_id || other_email {
@@ -77,14 +64,8 @@ fn field(reference_id: &str, rest: &str) -> String {
 
 /// Reads a `{"currency_code", "value"}` that the schema has already accepted.
 pub(crate) fn money(value: &Value, field: &str) -> Result<Money, Detail> {
-    let code = value
-        .get("currency_code")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let text = value
-        .get("value")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let code = value.get("currency_code").and_then(Value::as_str).unwrap_or_default();
+    let text = value.get("value").and_then(Value::as_str).unwrap_or_default();
     let Some(currency) = Currency::from_code(code) else {
         let at = format!("{field}/currency_code");
         return Err(Detail::body("INVALID_CURRENCY_CODE", at).value(code));
@@ -123,12 +104,7 @@ pub(crate) fn unit_amount(reference_id: &str, unit: &Value) -> Result<Money, Vec
     let at = field(reference_id, "/amount");
     let amount = unit.get("amount").unwrap_or(&Value::Null);
     let total = money(amount, &at).map_err(|detail| vec![detail])?;
-    let mut reader = Reader {
-        reference_id,
-        unit,
-        currency: total.currency,
-        found: Vec::new(),
-    };
+    let mut reader = Reader { reference_id, unit, currency: total.currency, found: Vec::new() };
     if total.minor <= 0 {
         reader.found.push(
             Detail::body("CANNOT_BE_ZERO_OR_NEGATIVE", format!("{at}/value")).value(total.value()),
@@ -136,11 +112,7 @@ pub(crate) fn unit_amount(reference_id: &str, unit: &Value) -> Result<Money, Vec
     }
     reader.breakdown(total);
     reader.items();
-    if reader.found.is_empty() {
-        Ok(total)
-    } else {
-        Err(reader.found)
-    }
+    if reader.found.is_empty() { Ok(total) } else { Err(reader.found) }
 }
 
 impl Reader<'_> {
@@ -157,14 +129,12 @@ impl Reader<'_> {
         };
         if money.currency != self.currency {
             let at = format!("{at}/currency_code");
-            self.found
-                .push(Detail::body("MULTI_CURRENCY_ORDER", at).value(money.currency.code()));
+            self.found.push(Detail::body("MULTI_CURRENCY_ORDER", at).value(money.currency.code()));
             return None;
         }
         if money.minor < 0 {
             let at = format!("{at}/value");
-            self.found
-                .push(Detail::body("CANNOT_BE_NEGATIVE", at).value(money.value()));
+            self.found.push(Detail::body("CANNOT_BE_NEGATIVE", at).value(money.value()));
             return None;
         }
         Some(i128::from(money.minor))
@@ -185,8 +155,7 @@ impl Reader<'_> {
         }
         if parts > 0 && sum != i128::from(total.minor) {
             let at = field(self.reference_id, "/amount/value");
-            self.found
-                .push(Detail::body("AMOUNT_MISMATCH", at).value(total.value()));
+            self.found.push(Detail::body("AMOUNT_MISMATCH", at).value(total.value()));
         }
     }
 
@@ -214,19 +183,9 @@ impl Reader<'_> {
                 tax_sum += tax * quantity;
             }
         }
-        self.total_of(
-            "item_total",
-            item_sum,
-            "ITEM_TOTAL_REQUIRED",
-            "ITEM_TOTAL_MISMATCH",
-        );
+        self.total_of("item_total", item_sum, "ITEM_TOTAL_REQUIRED", "ITEM_TOTAL_MISMATCH");
         if any_tax {
-            self.total_of(
-                "tax_total",
-                tax_sum,
-                "TAX_TOTAL_REQUIRED",
-                "TAX_TOTAL_MISMATCH",
-            );
+            self.total_of("tax_total", tax_sum, "TAX_TOTAL_REQUIRED", "TAX_TOTAL_MISMATCH");
         }
     }
 
@@ -243,8 +202,7 @@ impl Reader<'_> {
             && i128::from(given.minor) != sum
         {
             let at = format!("{at}/value");
-            self.found
-                .push(Detail::body(differs, at).value(given.value()));
+            self.found.push(Detail::body(differs, at).value(given.value()));
         }
     }
 }
@@ -302,9 +260,6 @@ mod tests {
         assert_eq!(issues(&bare), ["ITEM_TOTAL_REQUIRED", "TAX_TOTAL_REQUIRED"]);
         let yen = json!({"amount": {"currency_code": "JPY", "value": "705.00"}});
         assert_eq!(issues(&yen), ["DECIMALS_NOT_SUPPORTED"]);
-        assert_eq!(
-            issues(&json!({"amount": usd("0")})),
-            ["CANNOT_BE_ZERO_OR_NEGATIVE"]
-        );
+        assert_eq!(issues(&json!({"amount": usd("0")})), ["CANNOT_BE_ZERO_OR_NEGATIVE"]);
     }
 }

@@ -25,10 +25,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     call.check(&schemas::ORDER)?;
     let source = call.body.get("payment_source").cloned();
     if source.as_ref().is_some_and(is_chargeable) && call.request.key().is_none() {
-        return Err(Problem::by_issue(
-            "PAYPAL_REQUEST_ID_REQUIRED",
-            call.operation,
-        ));
+        return Err(Problem::by_issue("PAYPAL_REQUEST_ID_REQUIRED", call.operation));
     }
     let intent = intent_of(&call.body);
     let units = amounts::units(&call.body, &call.world.config.merchant)?;
@@ -40,7 +37,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     match wallet.as_ref().and_then(vault_id) {
         Some(vault_id) => charge(call, order, &vault_id),
         None => {
-            call.decision()?;
+            call.refusal()?;
             let id = order.id.clone();
             call.world.orders.insert(id.clone(), order);
             created(id)
@@ -53,10 +50,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     reason = "the last expression of functions that answer with a result"
 )]
 fn created(id: String) -> Result<Outcome, Problem> {
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: true })
 }
 
 fn intent_of(body: &Value) -> Intent {
@@ -75,10 +69,7 @@ fn is_chargeable(source: &Value) -> bool {
 }
 
 fn vault_id(wallet: &Value) -> Option<String> {
-    wallet
-        .get("vault_id")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
+    wallet.get("vault_id").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// `payment_source.paypal`, or the refusal an account with nothing but the wallet gives.
@@ -198,11 +189,8 @@ pub(crate) fn existing<'a>(world: &'a World, id: &str) -> Result<&'a Order, Prob
 pub(crate) fn get(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let id = call.id();
     existing(call.world, &id)?;
-    call.decision()?;
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: false,
-    })
+    call.refusal()?;
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: false })
 }
 
 /// `POST /v2/checkout/orders/{id}/confirm-payment-source`: the wallet is named, the payer must
@@ -218,15 +206,14 @@ pub(crate) fn confirm(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let Some(wallet) = wallet_of(call.body.get("payment_source"))? else {
         return Err(Problem::business("NO_PAYMENT_SOURCE_PROVIDED"));
     };
+    call.refusal()?;
     let now = call.now;
     if let Some(order) = call.world.orders.get_mut(&id) {
-        for (slot, name) in [
-            (&mut order.return_url, "return_url"),
-            (&mut order.cancel_url, "cancel_url"),
-        ] {
-            let url = wallet
-                .pointer(&format!("/experience_context/{name}"))
-                .and_then(Value::as_str);
+        for (slot, name) in
+            [(&mut order.return_url, "return_url"), (&mut order.cancel_url, "cancel_url")]
+        {
+            let url =
+                wallet.pointer(&format!("/experience_context/{name}")).and_then(Value::as_str);
             if let Some(url) = url {
                 *slot = Some(url.to_owned());
             }
@@ -235,10 +222,7 @@ pub(crate) fn confirm(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         order.status = OrderStatus::PayerActionRequired;
         order.updated = now;
     }
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: false,
-    })
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: false })
 }
 
 /// The payer agrees to an order.
@@ -292,8 +276,6 @@ pub(crate) fn expire(world: &mut World, now: Timestamp) {
 /// 75.00 above it.
 pub(crate) fn needs_new_approval(approved: Money, wanted: Money) -> bool {
     let by_share = approved.minor.saturating_mul(115) / 100;
-    let by_sum = approved
-        .minor
-        .saturating_add(75_000_000 / approved.currency.micros_per_minor());
+    let by_sum = approved.minor.saturating_add(75_000_000 / approved.currency.micros_per_minor());
     wanted.minor > by_share.min(by_sum)
 }

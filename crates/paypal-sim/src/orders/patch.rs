@@ -27,7 +27,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         unit.amount =
             amounts::unit_amount(&unit.reference_id, &body).map_err(Problem::unprocessable)?;
     }
-    call.decision()?;
+    call.refusal()?;
     order.updated = call.now;
     call.world.orders.insert(id, order);
     Ok(Outcome::Empty)
@@ -63,11 +63,7 @@ fn apply(order: &mut Order, at: usize, operation: &Value) -> Result<(), Problem>
     let Some((reference, rest)) = unit_path(path) else {
         return Err(refused("NOT_PATCHABLE", at, "path"));
     };
-    let Some(unit) = order
-        .units
-        .iter_mut()
-        .find(|unit| unit.reference_id == reference)
-    else {
+    let Some(unit) = order.units.iter_mut().find(|unit| unit.reference_id == reference) else {
         return Err(refused("REFERENCE_ID_NOT_FOUND", at, "path"));
     };
     let Some(rule) = rule_of(rest) else {
@@ -87,11 +83,7 @@ fn patch_intent(order: &mut Order, at: usize, value: Option<&Value>) -> Result<(
     if let Some(breach) = breaches(schemas::PATCHED_INTENT, &value).into_iter().next() {
         return Err(malformed(&breach.issue, at, "value"));
     }
-    order.intent = if value == "AUTHORIZE" {
-        Intent::Authorize
-    } else {
-        Intent::Capture
-    };
+    order.intent = if value == "AUTHORIZE" { Intent::Authorize } else { Intent::Capture };
     Ok(())
 }
 
@@ -131,12 +123,8 @@ fn set(
     value: Option<Value>,
 ) -> Result<(), ()> {
     if let Some((outer, inner)) = rest.split_once('/') {
-        let nested = body
-            .entry(outer)
-            .or_insert_with(|| Value::Object(Map::new()));
-        return nested
-            .as_object_mut()
-            .map_or(Err(()), |nested| set(nested, inner, op, value));
+        let nested = body.entry(outer).or_insert_with(|| Value::Object(Map::new()));
+        return nested.as_object_mut().map_or(Err(()), |nested| set(nested, inner, op, value));
     }
     match (op, value) {
         ("add", Some(value)) => body.insert(rest.to_owned(), value),

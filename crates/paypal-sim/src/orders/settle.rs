@@ -37,20 +37,17 @@ fn pay(call: &mut Call<'_>, wanted: Intent) -> Result<Outcome, Problem> {
         return Err(Problem::business("ORDER_NOT_APPROVED"));
     }
     check_invoices(call, &order)?;
-    let raised = order.units.iter().any(|unit| {
-        unit.approved
-            .is_some_and(|agreed| needs_new_approval(agreed, unit.amount))
-    });
+    let raised = order
+        .units
+        .iter()
+        .any(|unit| unit.approved.is_some_and(|agreed| needs_new_approval(agreed, unit.amount)));
     let decision = decide(call, &id)?;
     if raised || decision == Some(Effect::PayerAction) {
         send_back(call, &id);
         return Err(Problem::business("PAYER_ACTION_REQUIRED"));
     }
     execute(call, &id, decision);
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: true })
 }
 
 /// The catalogue only has a text for one direction.
@@ -107,17 +104,12 @@ pub(crate) fn check_invoices(call: &Call<'_>, order: &Order) -> Result<(), Probl
         return Ok(());
     }
     let taken = |invoice: &String| {
-        call.world
-            .capture_invoices
-            .get(invoice)
-            .is_some_and(|owner| *owner != order.id)
+        call.world.capture_invoices.get(invoice).is_some_and(|owner| *owner != order.id)
     };
     for unit in &order.units {
         if let Some(invoice) = unit.text("invoice_id").filter(taken) {
-            let field = format!(
-                "/purchase_units/@reference_id=='{}'/invoice_id",
-                unit.reference_id
-            );
+            let field =
+                format!("/purchase_units/@reference_id=='{}'/invoice_id", unit.reference_id);
             let detail = Detail::body("DUPLICATE_INVOICE_ID", field).value(invoice);
             return Err(Problem::unprocessable(vec![detail]));
         }
@@ -149,9 +141,7 @@ fn decide(call: &mut Call<'_>, id: &str) -> Result<Option<Effect>, Problem> {
 fn send_back(call: &mut Call<'_>, id: &str) {
     if let Some(order) = call.world.orders.get_mut(id) {
         order.status = OrderStatus::PayerActionRequired;
-        order
-            .wallet
-            .get_or_insert_with(|| Value::Object(serde_json::Map::new()));
+        order.wallet.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
         order.updated = call.now;
     }
 }
@@ -208,10 +198,7 @@ fn save_wallet(call: &mut Call<'_>, order: &Order) {
     let Some(wallet) = &order.wallet else {
         return;
     };
-    let Some(wish) = wallet
-        .pointer("/attributes/vault")
-        .and_then(Value::as_object)
-    else {
+    let Some(wish) = wallet.pointer("/attributes/vault").and_then(Value::as_object) else {
         return;
     };
     let Some(payer) = order.payer.clone() else {

@@ -26,6 +26,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         return Err(Problem::business("CAPTURE_STATUS_NOT_VALID"));
     }
     let at = capture.unit;
+    call.refusal()?;
     let number = call.text("tracking_number").unwrap_or_default();
     let tracker_id = format!("{capture_id}-{number}");
     let path = format!("/v2/checkout/orders/{id}/trackers/{tracker_id}");
@@ -40,18 +41,11 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         "create_time": rfc3339(call.now),
         "update_time": rfc3339(call.now),
     });
-    let unit = call
-        .world
-        .orders
-        .get_mut(&id)
-        .and_then(|order| order.units.get_mut(at));
+    let unit = call.world.orders.get_mut(&id).and_then(|order| order.units.get_mut(at));
     if let Some(unit) = unit {
         unit.trackers.push(tracker);
     }
-    Ok(Outcome::Resource {
-        resource: Resource::Order(id),
-        created: true,
-    })
+    Ok(Outcome::Resource { resource: Resource::Order(id), created: true })
 }
 
 /// `PATCH /v2/checkout/orders/{id}/trackers/{tracker_id}`.
@@ -59,6 +53,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     call.check(&schemas::PATCH)?;
     let id = call.id();
     existing(call.world, &id)?;
+    call.refusal()?;
     let tracker_id = call.ids.get(1).cloned().unwrap_or_default();
     let changes = call.body.as_array().cloned().unwrap_or_default();
     let now = rfc3339(call.now);
@@ -72,10 +67,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
         .find(|tracker| tracker.get("id").and_then(Value::as_str) == Some(tracker_id.as_str()))
         .and_then(Value::as_object_mut);
     let Some(tracker) = tracker else {
-        return Err(Problem::by_issue(
-            "TRACKER_ID_NOT_FOUND",
-            "orders.trackers.patch",
-        ));
+        return Err(Problem::by_issue("TRACKER_ID_NOT_FOUND", "orders.trackers.patch"));
     };
     for change in changes {
         let path = change.get("path").and_then(Value::as_str);
@@ -86,10 +78,7 @@ pub(crate) fn patch(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             }
             Some("/items" | "/notify_payer") => {}
             _ => {
-                return Err(Problem::invalid(vec![Detail::body(
-                    "FIELD_NOT_PATCHABLE",
-                    "/0/path",
-                )]));
+                return Err(Problem::invalid(vec![Detail::body("FIELD_NOT_PATCHABLE", "/0/path")]));
             }
         }
     }

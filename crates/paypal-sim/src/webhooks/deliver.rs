@@ -71,9 +71,7 @@ async fn attempt(shared: &Shared, delivery: &Delivery) -> Option<u16> {
     let authority = Arc::clone(&shared.authority);
     let generation = delivery.generation;
     let (certificate, signature) =
-        tokio::task::spawn_blocking(move || authority.sign(generation, &message))
-            .await
-            .ok()??;
+        tokio::task::spawn_blocking(move || authority.sign(generation, &message)).await.ok()??;
     let url = format!("{}/v1/notifications/certs/{certificate}", shared.base);
     let sent = shared
         .client

@@ -24,40 +24,23 @@ fn invalid(field: &str, issue: &str) -> Problem {
         location: Some("body"),
         ..Detail::default()
     };
-    Problem::classic(
-        400,
-        "VALIDATION_ERROR",
-        "Invalid data provided",
-        vec![detail],
-    )
+    Problem::classic(400, "VALIDATION_ERROR", "Invalid data provided", vec![detail])
 }
 
 fn check(call: &Call<'_>, rule: &Rule) -> Result<(), Problem> {
     let mut found = breaches(rule, &call.body);
     for detail in &mut found {
-        detail.field = detail
-            .field
-            .take()
-            .map(|field| field.trim_start_matches('/').replace('/', "."));
+        detail.field =
+            detail.field.take().map(|field| field.trim_start_matches('/').replace('/', "."));
     }
     if found.is_empty() {
         return Ok(());
     }
-    Err(Problem::classic(
-        400,
-        "VALIDATION_ERROR",
-        "Invalid data provided",
-        found,
-    ))
+    Err(Problem::classic(400, "VALIDATION_ERROR", "Invalid data provided", found))
 }
 
 fn unknown() -> Problem {
-    Problem::classic(
-        404,
-        "INVALID_RESOURCE_ID",
-        "Resource id is invalid",
-        Vec::new(),
-    )
+    Problem::classic(404, "INVALID_RESOURCE_ID", "Resource id is invalid", Vec::new())
 }
 
 fn registration_json(call: &Call<'_>, it: &Registration) -> Value {
@@ -114,11 +97,7 @@ fn check_url(call: &Call<'_>, url: &str) -> Result<(), Problem> {
             url.scheme() == "https" && url.port_or_known_default() == Some(443)
         }
     });
-    if fits {
-        Ok(())
-    } else {
-        Err(invalid("url", "Not a valid webhook URL"))
-    }
+    if fits { Ok(()) } else { Err(invalid("url", "Not a valid webhook URL")) }
 }
 
 /// `POST /v1/notifications/webhooks`.
@@ -144,11 +123,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             Vec::new(),
         ));
     }
-    let registration = Registration {
-        id: ids::webhook(),
-        url,
-        event_types,
-    };
+    let registration = Registration { id: ids::webhook(), url, event_types };
     let body = registration_json(call, &registration);
     call.world.post.registrations.push(registration);
     Ok(Outcome::Json { status: 201, body })
@@ -156,35 +131,20 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<Outcome, Problem> {
 
 fn registered(call: &Call<'_>, id: &str) -> Result<Registration, Problem> {
     let known = &call.world.post.registrations;
-    known
-        .iter()
-        .find(|it| it.id == id)
-        .cloned()
-        .ok_or_else(unknown)
+    known.iter().find(|it| it.id == id).cloned().ok_or_else(unknown)
 }
 
 /// `GET /v1/notifications/webhooks`.
 pub(crate) fn list(call: &mut Call<'_>) -> Result<Outcome, Problem> {
-    let all: Vec<Value> = call
-        .world
-        .post
-        .registrations
-        .iter()
-        .map(|it| registration_json(call, it))
-        .collect();
-    Ok(Outcome::Json {
-        status: 200,
-        body: json!({"webhooks": all}),
-    })
+    let all: Vec<Value> =
+        call.world.post.registrations.iter().map(|it| registration_json(call, it)).collect();
+    Ok(Outcome::Json { status: 200, body: json!({"webhooks": all}) })
 }
 
 /// `GET /v1/notifications/webhooks/{id}`.
 pub(crate) fn get(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let it = registered(call, &call.id())?;
-    Ok(Outcome::Json {
-        status: 200,
-        body: registration_json(call, &it),
-    })
+    Ok(Outcome::Json { status: 200, body: registration_json(call, &it) })
 }
 
 /// `PATCH /v1/notifications/webhooks/{id}`: only `url` and `event_types`, only `replace`.
@@ -227,23 +187,14 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Result<Outcome, Problem> {
 pub(crate) fn types_of(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let it = registered(call, &call.id())?;
     let types: Vec<Value> = it.event_types.iter().map(|name| type_json(name)).collect();
-    Ok(Outcome::Json {
-        status: 200,
-        body: json!({"event_types": types}),
-    })
+    Ok(Outcome::Json { status: 200, body: json!({"event_types": types}) })
 }
 
 /// `GET /v1/notifications/webhooks-event-types`.
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "every operation answers with a result"
-)]
+#[allow(clippy::unnecessary_wraps, reason = "every operation answers with a result")]
 pub(crate) fn all_types(_: &mut Call<'_>) -> Result<Outcome, Problem> {
     let types: Vec<Value> = EVENT_TYPES.iter().map(|it| type_json(it.name)).collect();
-    Ok(Outcome::Json {
-        status: 200,
-        body: json!({"event_types": types}),
-    })
+    Ok(Outcome::Json { status: 200, body: json!({"event_types": types}) })
 }
 
 /// `GET /v1/notifications/webhooks-events`, newest first.
@@ -251,29 +202,19 @@ pub(crate) fn list_events(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let given = |name: &str| call.request.parameter(name);
     let instant = |name: &str| -> Result<Option<jiff::Timestamp>, Problem> {
         given(name)
-            .map(|text| {
-                text.parse()
-                    .map_err(|_| invalid(name, "Not a valid date and time"))
-            })
+            .map(|text| text.parse().map_err(|_| invalid(name, "Not a valid date and time")))
             .transpose()
     };
     let (start, end) = (instant("start_time")?, instant("end_time")?);
-    let page_size = given("page_size")
-        .and_then(|text| text.parse::<usize>().ok())
-        .unwrap_or(10)
-        .clamp(1, 300);
+    let page_size =
+        given("page_size").and_then(|text| text.parse::<usize>().ok()).unwrap_or(10).clamp(1, 300);
     let (transaction, event_type) = (given("transaction_id"), given("event_type"));
     let wanted = |event: &&Event| {
         start.is_none_or(|start| event.created >= start)
             && end.is_none_or(|end| event.created <= end)
-            && event_type
-                .as_deref()
-                .is_none_or(|name| event.event_type == name)
+            && event_type.as_deref().is_none_or(|name| event.event_type == name)
             && transaction.as_deref().is_none_or(|id| {
-                event_json(event)
-                    .pointer("/resource/id")
-                    .and_then(Value::as_str)
-                    == Some(id)
+                event_json(event).pointer("/resource/id").and_then(Value::as_str) == Some(id)
             })
     };
     let events: Vec<Value> = call
@@ -300,20 +241,15 @@ pub(crate) fn list_events(call: &mut Call<'_>) -> Result<Outcome, Problem> {
 /// `GET /v1/notifications/webhooks-events/{id}`.
 pub(crate) fn get_event(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let event = call.world.post.event(&call.id()).ok_or_else(unknown)?;
-    Ok(Outcome::Json {
-        status: 200,
-        body: event_json(event),
-    })
+    Ok(Outcome::Json { status: 200, body: event_json(event) })
 }
 
 /// `POST /v1/notifications/webhooks-events/{id}/resend`.
 pub(crate) fn resend(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     let event = call.world.post.event(&call.id()).cloned();
     let event = event.ok_or_else(unknown)?;
-    let only: Option<Vec<String>> = call
-        .body
-        .get("webhook_ids")
-        .and_then(|list| serde_json::from_value(list.clone()).ok());
+    let only: Option<Vec<String>> =
+        call.body.get("webhook_ids").and_then(|list| serde_json::from_value(list.clone()).ok());
     let now = call.now;
     let post = &mut call.world.post;
     let to: Vec<Registration> = post
@@ -325,10 +261,7 @@ pub(crate) fn resend(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     for registration in &to {
         post.enqueue(&event, registration, &[], now);
     }
-    Ok(Outcome::Json {
-        status: 202,
-        body: event_json(&event),
-    })
+    Ok(Outcome::Json { status: 202, body: event_json(&event) })
 }
 
 /// `POST /v1/notifications/simulate-event`: a mock event. It is signed for no registration of
@@ -349,11 +282,7 @@ pub(crate) fn simulate(call: &mut Call<'_>) -> Result<Outcome, Problem> {
     };
     let resource = json!({"id": ids::transaction(), "status": "MOCK"});
     let event = call.world.compose(known, &resource, call.now);
-    let nobody = Registration {
-        id: "WEBHOOK_ID".to_owned(),
-        url,
-        event_types: Vec::new(),
-    };
+    let nobody = Registration { id: "WEBHOOK_ID".to_owned(), url, event_types: Vec::new() };
     let now = call.now;
     call.world.post.enqueue(&event, &nobody, &[], now);
     let body = event_json(&event);
@@ -395,10 +324,7 @@ pub(crate) fn verify(call: &mut Call<'_>) -> Result<Outcome, Problem> {
             .strip_prefix(&prefix)
             .is_some_and(|id| call.world.authority.verifies(id, &message, &signature));
     let status = if good { "SUCCESS" } else { "FAILURE" };
-    Ok(Outcome::Json {
-        status: 200,
-        body: json!({"verification_status": status}),
-    })
+    Ok(Outcome::Json { status: 200, body: json!({"verification_status": status}) })
 }
 
 /// `GET /v1/notifications/certs/{id}`: the signing certificate and what it chains to.

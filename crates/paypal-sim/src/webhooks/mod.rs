@@ -30,12 +30,7 @@ const fn kind(
     resource_version: &'static str,
     description: &'static str,
 ) -> EventType {
-    EventType {
-        name,
-        resource_type,
-        resource_version,
-        description,
-    }
+    EventType { name, resource_type, resource_version, description }
 }
 
 /// Everything that can be subscribed to.
@@ -70,9 +65,7 @@ pub(crate) struct Registration {
 
 impl Registration {
     fn wants(&self, event_type: &str) -> bool {
-        self.event_types
-            .iter()
-            .any(|wanted| wanted == "*" || wanted == event_type)
+        self.event_types.iter().any(|wanted| wanted == "*" || wanted == event_type)
     }
 }
 
@@ -154,10 +147,7 @@ impl Post {
                 event_types: vec!["*".to_owned()],
             })
             .collect();
-        Self {
-            registrations,
-            ..Self::default()
-        }
+        Self { registrations, ..Self::default() }
     }
 
     /// Puts an event in the post for one registration.
@@ -282,9 +272,7 @@ impl Post {
 /// 10 s, 20 s, 40 s … up to 4 h 40 min: 24 waits come to just under three days.
 fn backoff_seconds(tries: usize) -> i64 {
     let doubled = u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX);
-    10_i64
-        .saturating_mul(2_i64.saturating_pow(doubled))
-        .min(16_800)
+    10_i64.saturating_mul(2_i64.saturating_pow(doubled)).min(16_800)
 }
 
 impl World {
@@ -330,12 +318,7 @@ impl World {
             name = json!(known.name),
             summary = json!(summary(known, resource)),
         );
-        Event {
-            id,
-            event_type: known.name.to_owned(),
-            body: Bytes::from(body),
-            created: at,
-        }
+        Event { id, event_type: known.name.to_owned(), body: Bytes::from(body), created: at }
     }
 }
 

@@ -104,21 +104,14 @@ impl Authority {
         let subject = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_RSA_SHA256).ok()?;
         let mut params = named(LEAF_NAME);
         params.subject_alt_names = vec![SanType::DnsName(LEAF_NAME.try_into().ok()?)];
-        params.key_usages = vec![
-            KeyUsagePurpose::DigitalSignature,
-            KeyUsagePurpose::KeyEncipherment,
-        ];
+        params.key_usages =
+            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&subject, &self.issuer).ok()?;
         Some(Leaf {
             id: format!("CERT-{}", ids::debug()),
             // With the root at the end, a receiver can be told to trust what it already has.
-            pem: format!(
-                "{}{}{}",
-                certificate.pem(),
-                self.intermediate_pem,
-                self.root_pem
-            ),
+            pem: format!("{}{}{}", certificate.pem(), self.intermediate_pem, self.root_pem),
             key: RsaKeyPair::from_pkcs8(pkcs8).ok()?,
         })
     }
@@ -126,39 +119,26 @@ impl Authority {
     /// The certificate of this id: leaf, intermediate, root.
     pub(crate) fn certificate(&self, id: &str) -> Option<String> {
         let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        leaves
-            .iter()
-            .find(|leaf| leaf.id == id)
-            .map(|leaf| leaf.pem.clone())
+        leaves.iter().find(|leaf| leaf.id == id).map(|leaf| leaf.pem.clone())
     }
 
     /// Signs a message; returns the certificate's id and the raw signature.
     pub(crate) fn sign(&self, generation: usize, message: &[u8]) -> Option<(String, Vec<u8>)> {
         let leaf = self.leaf(generation)?;
         let mut signature = vec![0; leaf.key.public().modulus_len()];
-        leaf.key
-            .sign(
-                &RSA_PKCS1_SHA256,
-                &SystemRandom::new(),
-                message,
-                &mut signature,
-            )
-            .ok()?;
+        leaf.key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).ok()?;
         Some((leaf.id.clone(), signature))
     }
 
     /// Whether the certificate of this id signed the message.
     pub(crate) fn verifies(&self, id: &str, message: &[u8], signature: &[u8]) -> bool {
         let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        leaves
-            .iter()
-            .find(|leaf| leaf.id == id)
-            .is_some_and(|leaf| {
-                let public = leaf.key.public().as_ref();
-                UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
-                    .verify(message, signature)
-                    .is_ok()
-            })
+        leaves.iter().find(|leaf| leaf.id == id).is_some_and(|leaf| {
+            let public = leaf.key.public().as_ref();
+            UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, public)
+                .verify(message, signature)
+                .is_ok()
+        })
     }
 }
 

@@ -29,11 +29,7 @@ impl Got {
 
     /// The href of a link.
     pub(crate) fn link(&self, rel: &str) -> Option<&str> {
-        self.body["links"]
-            .as_array()?
-            .iter()
-            .find(|link| link["rel"] == rel)?["href"]
-            .as_str()
+        self.body["links"].as_array()?.iter().find(|link| link["rel"] == rel)?["href"].as_str()
     }
 }
 
@@ -67,11 +63,7 @@ impl Paypal {
             .timeout(std::time::Duration::from_secs(20))
             .build()
             .unwrap();
-        let mut paypal = Self {
-            sim,
-            http,
-            token: String::new(),
-        };
+        let mut paypal = Self { sim, http, token: String::new() };
         paypal.log_in().await;
         paypal
     }
@@ -95,9 +87,7 @@ impl Paypal {
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http
-            .request(method, self.url(path))
-            .bearer_auth(&self.token)
+        self.http.request(method, self.url(path)).bearer_auth(&self.token)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Got {
@@ -124,35 +114,24 @@ impl Paypal {
     }
 
     pub(crate) async fn control(&self, method: Method, path: &str, body: &Value) -> Got {
-        send(self.http.request(method, self.url(path)).json(body))
-            .await
-            .unwrap()
+        send(self.http.request(method, self.url(path)).json(body)).await.unwrap()
     }
 
     /// Saves the buyer's wallet and returns its vault id and customer id.
     pub(crate) async fn vault(&self) -> (String, String) {
-        let setup = self
-            .post("/v3/vault/setup-tokens", "setup-1", &setup_body())
-            .await;
+        let setup = self.post("/v3/vault/setup-tokens", "setup-1", &setup_body()).await;
         assert_eq!(setup.status, 201, "{}", setup.body);
         self.sim.approve(setup.text("/id"), None).unwrap();
         let body =
             json!({"payment_source": {"token": {"id": setup.text("/id"), "type": "SETUP_TOKEN"}}});
-        let token = self
-            .post("/v3/vault/payment-tokens", "token-1", &body)
-            .await;
+        let token = self.post("/v3/vault/payment-tokens", "token-1", &body).await;
         assert_eq!(token.status, 201, "{}", token.body);
-        (
-            token.text("/id").to_owned(),
-            token.text("/customer/id").to_owned(),
-        )
+        (token.text("/id").to_owned(), token.text("/customer/id").to_owned())
     }
 
     /// An order of this intent, approved.
     pub(crate) async fn approved_order(&self, intent: &str, value: &str, key: &str) -> String {
-        let order = self
-            .post("/v2/checkout/orders", key, &order_body(intent, value))
-            .await;
+        let order = self.post("/v2/checkout/orders", key, &order_body(intent, value)).await;
         assert_eq!(order.status, 201, "{}", order.body);
         let id = order.text("/id").to_owned();
         self.sim.approve(&id, None).unwrap();
@@ -162,13 +141,8 @@ impl Paypal {
     /// A hold of this amount, and its order.
     pub(crate) async fn hold(&self, value: &str) -> (String, String) {
         let order = self.approved_order("AUTHORIZE", value, "hold-order").await;
-        let got = self
-            .post(
-                &format!("/v2/checkout/orders/{order}/authorize"),
-                "hold",
-                &json!({}),
-            )
-            .await;
+        let got =
+            self.post(&format!("/v2/checkout/orders/{order}/authorize"), "hold", &json!({})).await;
         assert_eq!(got.status, 201, "{}", got.body);
         let id = got.text("/purchase_units/0/payments/authorizations/0/id");
         (id.to_owned(), order)
@@ -177,22 +151,13 @@ impl Paypal {
 
 pub(crate) async fn send(request: RequestBuilder) -> reqwest::Result<Got> {
     let response = request.send().await?;
-    let header = |name: &str| {
-        response
-            .headers()
-            .get(name)
-            .map(|value| value.to_str().unwrap().to_owned())
-    };
+    let header =
+        |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     let (debug_id, retry_after) = (header("paypal-debug-id"), header("retry-after"));
     let status = response.status().as_u16();
     let text = response.text().await?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    Ok(Got {
-        status,
-        body,
-        debug_id,
-        retry_after,
-    })
+    Ok(Got { status, body, debug_id, retry_after })
 }
 
 pub(crate) fn setup_body() -> Value {

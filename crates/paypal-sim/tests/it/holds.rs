@@ -18,18 +18,10 @@ async fn a_final_partial_capture_releases_the_rest() {
     body["final_capture"] = json!(true);
     let capture = paypal.post(&format!("{path}/capture"), "c", &body).await;
     assert_eq!(capture.status, 201);
-    assert_eq!(
-        capture.text("/seller_receivable_breakdown/paypal_fee/value"),
-        "0.65"
-    );
-    assert_eq!(
-        capture.text("/supplementary_data/related_ids/authorization_id"),
-        hold
-    );
+    assert_eq!(capture.text("/seller_receivable_breakdown/paypal_fee/value"), "0.65");
+    assert_eq!(capture.text("/supplementary_data/related_ids/authorization_id"), hold);
     assert_eq!(paypal.get(&path).await.text("/status"), "CAPTURED");
-    let again = paypal
-        .post(&format!("{path}/capture"), "d", &usd("1"))
-        .await;
+    let again = paypal.post(&format!("{path}/capture"), "d", &usd("1")).await;
     assert_eq!(again.issue(), "AUTHORIZATION_ALREADY_CAPTURED");
     let void = paypal.post(&format!("{path}/void"), "v", &json!({})).await;
     assert_eq!(void.issue(), "PREVIOUSLY_CAPTURED");
@@ -40,23 +32,14 @@ async fn a_final_partial_capture_releases_the_rest() {
 
 #[tokio::test]
 async fn the_other_reading_of_a_final_partial_capture_is_a_switch() {
-    let paypal = Paypal::with(SimConfig {
-        final_partial_is_captured: false,
-        ..config()
-    })
-    .await;
+    let paypal = Paypal::with(SimConfig { final_partial_is_captured: false, ..config() }).await;
     let (hold, _) = paypal.hold("6.00").await;
     let path = format!("/v2/payments/authorizations/{hold}");
     let mut body = usd("4.50");
     body["final_capture"] = json!(true);
     paypal.post(&format!("{path}/capture"), "c", &body).await;
-    assert_eq!(
-        paypal.get(&path).await.text("/status"),
-        "PARTIALLY_CAPTURED"
-    );
-    let again = paypal
-        .post(&format!("{path}/capture"), "d", &usd("1"))
-        .await;
+    assert_eq!(paypal.get(&path).await.text("/status"), "PARTIALLY_CAPTURED");
+    let again = paypal.post(&format!("{path}/capture"), "d", &usd("1")).await;
     assert_eq!(again.issue(), "AUTHORIZATION_ALREADY_CAPTURED");
 }
 
@@ -88,13 +71,8 @@ async fn a_void_keeps_what_was_captured() {
     let paypal = Paypal::start().await;
     let (hold, _) = paypal.hold("6.00").await;
     let path = format!("/v2/payments/authorizations/{hold}");
-    paypal
-        .post(&format!("{path}/capture"), "c", &usd("2.00"))
-        .await;
-    assert_eq!(
-        paypal.get(&path).await.text("/status"),
-        "PARTIALLY_CAPTURED"
-    );
+    paypal.post(&format!("{path}/capture"), "c", &usd("2.00")).await;
+    assert_eq!(paypal.get(&path).await.text("/status"), "PARTIALLY_CAPTURED");
     // The official clients send void as an empty form.
     let request = paypal
         .request(reqwest::Method::POST, &format!("{path}/void"))
@@ -128,9 +106,7 @@ async fn a_hold_is_renewed_from_day_four_and_dies_on_day_29() {
     assert_ne!(new_id, hold);
     assert_eq!(renewed.text("/expiration_time"), "2026-12-29T09:00:00Z");
     let child = format!("/v2/payments/authorizations/{new_id}");
-    let twice = paypal
-        .post(&format!("{child}/reauthorize"), "c", &json!({}))
-        .await;
+    let twice = paypal.post(&format!("{child}/reauthorize"), "c", &json!({})).await;
     assert_eq!(twice.issue(), "REAUTHORIZATION_NOT_SUPPORTED");
     let void = paypal.post(&format!("{child}/void"), "d", &json!({})).await;
     assert_eq!(void.issue(), "CANNOT_BE_VOIDED");
@@ -138,9 +114,7 @@ async fn a_hold_is_renewed_from_day_four_and_dies_on_day_29() {
     paypal.sim.advance(26 * 86_400);
     paypal.log_in().await;
     assert_eq!(paypal.get(&path).await.text("/status"), "VOIDED");
-    let late = paypal
-        .post(&format!("{child}/capture"), "e", &json!({}))
-        .await;
+    let late = paypal.post(&format!("{child}/capture"), "e", &json!({})).await;
     assert_eq!(late.issue(), "AUTHORIZATION_EXPIRED");
 }
 
@@ -149,15 +123,8 @@ async fn a_hold_under_review_ends_either_way() {
     for (ending, status) in [(Ending::Completed, "CREATED"), (Ending::Declined, "DENIED")] {
         let paypal = Paypal::start().await;
         let order = paypal.approved_order("AUTHORIZE", "6.00", "o").await;
-        let pending = Effect::Pending {
-            reason: None,
-            then: ending,
-            after_seconds: None,
-        };
-        paypal
-            .sim
-            .add_fault(Fault::on("orders.authorize", pending))
-            .unwrap();
+        let pending = Effect::Pending { reason: None, then: ending, after_seconds: None };
+        paypal.sim.add_fault(Fault::on("orders.authorize", pending)).unwrap();
         let path = format!("/v2/checkout/orders/{order}/authorize");
         let got = paypal.post(&path, "a", &json!({})).await;
         let hold = &got.body["purchase_units"][0]["payments"]["authorizations"][0];
@@ -165,9 +132,7 @@ async fn a_hold_under_review_ends_either_way() {
         let id = hold["id"].as_str().unwrap();
         assert!(paypal.sim.end_pending(id, ending));
         assert!(!paypal.sim.end_pending(id, ending));
-        let read = paypal
-            .get(&format!("/v2/payments/authorizations/{id}"))
-            .await;
+        let read = paypal.get(&format!("/v2/payments/authorizations/{id}")).await;
         assert_eq!(read.text("/status"), status);
     }
 }
@@ -176,20 +141,11 @@ async fn a_hold_under_review_ends_either_way() {
 async fn refunds_never_exceed_the_capture() {
     let paypal = Paypal::start().await;
     let order = paypal.approved_order("CAPTURE", "5.00", "o").await;
-    let got = paypal
-        .post(
-            &format!("/v2/checkout/orders/{order}/capture"),
-            "c",
-            &json!({}),
-        )
-        .await;
+    let got = paypal.post(&format!("/v2/checkout/orders/{order}/capture"), "c", &json!({})).await;
     let id = got.text("/purchase_units/0/payments/captures/0/id");
     let refund = format!("/v2/payments/captures/{id}/refund");
     let part = paypal.post(&refund, "r1", &usd("1.50")).await;
-    assert_eq!(
-        part.text("/seller_payable_breakdown/total_refunded_amount/value"),
-        "1.50"
-    );
+    assert_eq!(part.text("/seller_payable_breakdown/total_refunded_amount/value"), "1.50");
     let over = paypal.post(&refund, "r2", &usd("3.51")).await;
     assert_eq!(over.issue(), "REFUND_AMOUNT_EXCEEDED");
     // An official client repeats the id in the body; unknown members are ignored.
@@ -206,22 +162,10 @@ async fn refunds_never_exceed_the_capture() {
 
 #[tokio::test]
 async fn a_refund_needs_money_in_the_account() {
-    let paypal = Paypal::with(SimConfig {
-        opening: Vec::new(),
-        ..config()
-    })
-    .await;
+    let paypal = Paypal::with(SimConfig { opening: Vec::new(), ..config() }).await;
     let order = paypal.approved_order("CAPTURE", "5.00", "o").await;
-    let got = paypal
-        .post(
-            &format!("/v2/checkout/orders/{order}/capture"),
-            "c",
-            &json!({}),
-        )
-        .await;
-    let id = got
-        .text("/purchase_units/0/payments/captures/0/id")
-        .to_owned();
+    let got = paypal.post(&format!("/v2/checkout/orders/{order}/capture"), "c", &json!({})).await;
+    let id = got.text("/purchase_units/0/payments/captures/0/id").to_owned();
     let refund = format!("/v2/payments/captures/{id}/refund");
     let poor = paypal.post(&refund, "r", &json!({})).await;
     assert_eq!(poor.issue(), "REFUND_FAILED_INSUFFICIENT_FUNDS");
@@ -239,32 +183,17 @@ async fn a_refund_needs_money_in_the_account() {
 async fn a_refund_that_fails_gives_the_amount_free_again() {
     let paypal = Paypal::start().await;
     let order = paypal.approved_order("CAPTURE", "5.00", "o").await;
-    let got = paypal
-        .post(
-            &format!("/v2/checkout/orders/{order}/capture"),
-            "c",
-            &json!({}),
-        )
-        .await;
+    let got = paypal.post(&format!("/v2/checkout/orders/{order}/capture"), "c", &json!({})).await;
     let id = got.text("/purchase_units/0/payments/captures/0/id");
     let refund = format!("/v2/payments/captures/{id}/refund");
-    let pending = Effect::Pending {
-        reason: None,
-        then: Ending::Declined,
-        after_seconds: Some(10),
-    };
-    paypal
-        .sim
-        .add_fault(Fault::on("captures.refund", pending))
-        .unwrap();
+    let pending = Effect::Pending { reason: None, then: Ending::Declined, after_seconds: Some(10) };
+    paypal.sim.add_fault(Fault::on("captures.refund", pending)).unwrap();
     let slow = paypal.post(&refund, "r", &json!({})).await;
     assert_eq!(slow.text("/status"), "PENDING");
     let busy = paypal.post(&refund, "s", &usd("1.00")).await;
     assert_eq!(busy.issue(), "CAPTURE_FULLY_REFUNDED");
     paypal.sim.advance(10);
-    let read = paypal
-        .get(&format!("/v2/payments/refunds/{}", slow.text("/id")))
-        .await;
+    let read = paypal.get(&format!("/v2/payments/refunds/{}", slow.text("/id"))).await;
     assert_eq!(read.text("/status"), "FAILED");
     let again = paypal.post(&refund, "t", &usd("1.00")).await;
     assert_eq!(again.status, 201);

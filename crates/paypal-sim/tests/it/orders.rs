@@ -11,17 +11,13 @@ const ORDERS: &str = "/v2/checkout/orders";
 #[tokio::test]
 async fn nothing_is_paid_before_the_payer_agreed() {
     let paypal = Paypal::start().await;
-    let order = paypal
-        .post(ORDERS, "o", &order_body("CAPTURE", "5.00"))
-        .await;
+    let order = paypal.post(ORDERS, "o", &order_body("CAPTURE", "5.00")).await;
     assert_eq!(order.text("/status"), "PAYER_ACTION_REQUIRED");
     let id = order.text("/id").to_owned();
     let capture = format!("{ORDERS}/{id}/capture");
     let early = paypal.post(&capture, "a", &json!({})).await;
     assert_eq!(early.issue(), "ORDER_NOT_APPROVED");
-    let other = paypal
-        .post(&format!("{ORDERS}/{id}/authorize"), "b", &json!({}))
-        .await;
+    let other = paypal.post(&format!("{ORDERS}/{id}/authorize"), "b", &json!({})).await;
     assert_eq!(other.issue(), "ACTION_DOES_NOT_MATCH_INTENT");
 
     let seller = paypal.sim.approve(&id, Some("merchant@example.com"));
@@ -59,13 +55,8 @@ async fn a_declined_instrument_goes_back_to_its_payer() {
     let paypal = Paypal::start().await;
     let id = paypal.approved_order("CAPTURE", "5.00", "o").await;
     let capture = format!("{ORDERS}/{id}/capture");
-    let effect = Effect::Issue {
-        issue: "INSTRUMENT_DECLINED".to_owned(),
-    };
-    paypal
-        .sim
-        .add_fault(Fault::on("orders.capture", effect))
-        .unwrap();
+    let effect = Effect::Issue { issue: "INSTRUMENT_DECLINED".to_owned() };
+    paypal.sim.add_fault(Fault::on("orders.capture", effect)).unwrap();
     let declined = paypal.post(&capture, "a", &json!({})).await;
     assert_eq!(declined.issue(), "INSTRUMENT_DECLINED");
     let order = paypal.get(&format!("{ORDERS}/{id}")).await;
@@ -92,9 +83,8 @@ async fn the_minimal_answer_hides_the_money() {
 async fn a_chargeable_source_without_a_key_is_refused() {
     let paypal = Paypal::start().await;
     let (vault_id, _) = paypal.vault().await;
-    let request = paypal
-        .request(Method::POST, ORDERS)
-        .json(&vaulted_body(&vault_id, "5.00", "inv-1"));
+    let request =
+        paypal.request(Method::POST, ORDERS).json(&vaulted_body(&vault_id, "5.00", "inv-1"));
     let got = send(request).await.unwrap();
     assert_eq!(got.status, 400);
     assert_eq!(got.issue(), "PAYPAL_REQUEST_ID_REQUIRED");
@@ -142,19 +132,14 @@ async fn an_order_is_patched_as_a_whole_or_not_at_all() {
         {"op": "replace", "path": format!("{unit}/payee"), "value": {}},
     ]);
     let refused = patch(half).await;
-    assert_eq!(
-        (refused.status, refused.issue()),
-        (400, "FIELD_NOT_PATCHABLE")
-    );
+    assert_eq!((refused.status, refused.issue()), (400, "FIELD_NOT_PATCHABLE"));
     let order = paypal.get(&path).await;
     assert_eq!(order.text("/purchase_units/0/invoice_id"), "inv-new");
 
     // More than 15 % above what the payer saw sends them back.
     let raised = json!([{"op": "replace", "path": format!("{unit}/amount"), "value": usd("5.76")}]);
     assert_eq!(patch(raised).await.status, 204);
-    let capture = paypal
-        .post(&format!("{path}/capture"), "c", &json!({}))
-        .await;
+    let capture = paypal.post(&format!("{path}/capture"), "c", &json!({})).await;
     assert_eq!(capture.issue(), "PAYER_ACTION_REQUIRED");
 }
 
@@ -166,10 +151,7 @@ async fn the_mock_header_forces_an_error_without_an_effect() {
     let request = paypal
         .request(Method::POST, &path)
         .header("paypal-request-id", "m")
-        .header(
-            "paypal-mock-response",
-            r#"{"mock_application_codes":"INSTRUMENT_DECLINED"}"#,
-        );
+        .header("paypal-mock-response", r#"{"mock_application_codes":"INSTRUMENT_DECLINED"}"#);
     let got = send(request).await.unwrap();
     assert_eq!((got.status, got.issue()), (422, "INSTRUMENT_DECLINED"));
     assert_eq!(paypal.post(&path, "c", &json!({})).await.status, 201);
@@ -211,24 +193,12 @@ async fn broken_requests_get_paypals_own_refusals() {
 #[tokio::test]
 async fn a_second_request_with_a_busy_key_is_told_to_wait() {
     let paypal = Paypal::start().await;
-    let slow = Effect::Delay {
-        milliseconds: 1_000,
-        after: true,
-    };
-    paypal
-        .sim
-        .add_fault(Fault::on("orders.create", slow))
-        .unwrap();
+    let slow = Effect::Delay { milliseconds: 1_000, after: true };
+    paypal.sim.add_fault(Fault::on("orders.create", slow)).unwrap();
     let body = order_body("CAPTURE", "5.00");
-    let (first, second) = tokio::join!(
-        paypal.post(ORDERS, "k", &body),
-        paypal.post(ORDERS, "k", &body)
-    );
-    let (first, second) = if first.status == 201 {
-        (first, second)
-    } else {
-        (second, first)
-    };
+    let (first, second) =
+        tokio::join!(paypal.post(ORDERS, "k", &body), paypal.post(ORDERS, "k", &body));
+    let (first, second) = if first.status == 201 { (first, second) } else { (second, first) };
     assert_eq!(first.status, 201);
     assert_eq!(second.status, 409);
     assert_eq!(second.issue(), "PREVIOUS_REQUEST_IN_PROGRESS");

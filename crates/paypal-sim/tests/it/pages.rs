@@ -7,15 +7,8 @@ use crate::client::{Paypal, order_body, setup_body};
 
 async fn press(paypal: &Paypal, url: &str, form: &[(&str, &str)]) -> (u16, Option<String>, String) {
     let response = paypal.http.post(url).form(form).send().await.unwrap();
-    let next = response
-        .headers()
-        .get("location")
-        .map(|value| value.to_str().unwrap().to_owned());
-    (
-        response.status().as_u16(),
-        next,
-        response.text().await.unwrap(),
-    )
+    let next = response.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
+    (response.status().as_u16(), next, response.text().await.unwrap())
 }
 
 #[tokio::test]
@@ -25,15 +18,7 @@ async fn a_person_can_approve_an_order() {
     body["purchase_units"][0]["description"] = json!("<script>4 checks</script>");
     let order = paypal.post("/v2/checkout/orders", "o", &body).await;
     let link = order.link("payer-action").unwrap();
-    let html = paypal
-        .http
-        .get(link)
-        .send()
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
+    let html = paypal.http.get(link).send().await.unwrap().text().await.unwrap();
     assert!(html.contains("5.00 USD"));
     assert!(html.contains("&lt;script&gt;4 checks"));
 
@@ -44,18 +29,13 @@ async fn a_person_can_approve_an_order() {
 
     let (status, next, _) = press(&paypal, link, &[("action", "cancel")]).await;
     assert_eq!(status, 303);
-    assert!(
-        next.unwrap()
-            .starts_with("https://shop.example/cancel?o=1&token=")
-    );
+    assert!(next.unwrap().starts_with("https://shop.example/cancel?o=1&token="));
 
     let someone = [("action", "approve"), ("email", "someone@example.com")];
     let (status, next, _) = press(&paypal, link, &someone).await;
     assert_eq!(status, 303);
     assert!(next.unwrap().contains("&PayerID="));
-    let read = paypal
-        .get(&format!("/v2/checkout/orders/{}", order.text("/id")))
-        .await;
+    let read = paypal.get(&format!("/v2/checkout/orders/{}", order.text("/id"))).await;
     assert_eq!(read.text("/status"), "APPROVED");
     assert_eq!(read.text("/payer/email_address"), "someone@example.com");
 
@@ -67,9 +47,7 @@ async fn a_person_can_approve_an_order() {
 #[tokio::test]
 async fn a_person_can_save_their_wallet_and_take_it_back() {
     let paypal = Paypal::start().await;
-    let setup = paypal
-        .post("/v3/vault/setup-tokens", "s", &setup_body())
-        .await;
+    let setup = paypal.post("/v3/vault/setup-tokens", "s", &setup_body()).await;
     let id = setup.text("/id").to_owned();
     let body = json!({"payment_source": {"token": {"id": id, "type": "SETUP_TOKEN"}}});
     let early = paypal.post("/v3/vault/payment-tokens", "t0", &body).await;
@@ -92,9 +70,7 @@ async fn a_person_can_save_their_wallet_and_take_it_back() {
     assert_eq!(used.status, 422);
 
     let path = format!("/v3/vault/payment-tokens/{}", token.text("/id"));
-    let gone = crate::client::send(paypal.request(Method::DELETE, &path))
-        .await
-        .unwrap();
+    let gone = crate::client::send(paypal.request(Method::DELETE, &path)).await.unwrap();
     assert_eq!(gone.status, 204);
     assert_eq!(paypal.get(&path).await.status, 404);
 }

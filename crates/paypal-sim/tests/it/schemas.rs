@@ -47,10 +47,7 @@ impl Document {
     fn validator(&self, schema: &Value) -> Validator {
         let mut root = schema.clone();
         root["components"] = self.0["components"].clone();
-        jsonschema::options()
-            .with_draft(Draft::Draft4)
-            .build(&root)
-            .unwrap()
+        jsonschema::options().with_draft(Draft::Draft4).build(&root).unwrap()
     }
 
     /// The schema of a request body, if the document describes one: not for void.
@@ -71,11 +68,9 @@ impl Document {
 
     fn resolved(&self, value: &Value) -> Value {
         match value["$ref"].as_str() {
-            Some(reference) => self
-                .0
-                .pointer(reference.trim_start_matches('#'))
-                .cloned()
-                .unwrap_or_default(),
+            Some(reference) => {
+                self.0.pointer(reference.trim_start_matches('#')).cloned().unwrap_or_default()
+            }
             None => value.clone(),
         }
     }
@@ -101,11 +96,8 @@ impl Document {
 
 /// Issues that are newer than the documents, or that PayPal prints where the documents do not
 /// list them.
-const NEWER: &[&str] = &[
-    "REAUTHORIZATION_TOO_SOON",
-    "TOKEN_ID_NOT_FOUND",
-    "DECIMALS_NOT_SUPPORTED",
-];
+const NEWER: &[&str] =
+    &["REAUTHORIZATION_TOO_SOON", "TOKEN_ID_NOT_FOUND", "DECIMALS_NOT_SUPPORTED"];
 
 fn complaints(validator: &Validator, value: &Value) -> Vec<String> {
     validator
@@ -137,27 +129,11 @@ fn bad_orders() -> Vec<(&'static str, Value, &'static str)> {
         ("wrong intent", changed("/intent", json!("SALE")), "/intent"),
         ("numeric amount", changed(value, json!(1.0)), value),
         ("amount with a comma", changed(value, json!("1,00")), value),
-        (
-            "128 characters",
-            changed(custom, json!("x".repeat(128))),
-            custom,
-        ),
+        ("128 characters", changed(custom, json!("x".repeat(128))), custom),
         ("empty custom_id", changed(custom, json!("")), custom),
-        (
-            "no units",
-            changed("/purchase_units", json!([])),
-            "/purchase_units",
-        ),
-        (
-            "quantity 0",
-            with_item(json!("0")),
-            "/purchase_units/0/items/0/quantity",
-        ),
-        (
-            "numeric quantity",
-            with_item(json!(1)),
-            "/purchase_units/0/items/0/quantity",
-        ),
+        ("no units", changed("/purchase_units", json!([])), "/purchase_units"),
+        ("quantity 0", with_item(json!("0")), "/purchase_units/0/items/0/quantity"),
+        ("numeric quantity", with_item(json!(1)), "/purchase_units/0/items/0/quantity"),
     ]
 }
 
@@ -169,20 +145,13 @@ async fn bad_orders_are_refused_by_both() {
     let schema = document.request("post", "/v2/checkout/orders").unwrap();
     let paypal = Paypal::start().await;
     for (name, body, field) in bad_orders() {
-        assert!(
-            !schema.is_valid(&body),
-            "{name}: PayPal's schema accepts it"
-        );
+        assert!(!schema.is_valid(&body), "{name}: PayPal's schema accepts it");
         let got = paypal.post("/v2/checkout/orders", name, &body).await;
         assert_eq!(got.status, 400, "{name}: {}", got.body);
         assert_eq!(got.text("/name"), "INVALID_REQUEST");
         assert_eq!(got.text("/details/0/field"), field, "{name}");
         let answer = document.answer("post", "/v2/checkout/orders", 400).unwrap();
-        assert_eq!(
-            complaints(&answer, &got.body),
-            Vec::<String>::new(),
-            "{name}"
-        );
+        assert_eq!(complaints(&answer, &got.body), Vec::<String>::new(), "{name}");
     }
     let good = order_body("CAPTURE", "1.00");
     assert_eq!(complaints(&schema, &good), Vec::<String>::new());
@@ -195,9 +164,7 @@ async fn a_wrong_answer_would_be_noticed() {
     let Some(document) = Document::load("checkout_orders_v2.json") else {
         return;
     };
-    let schema = document
-        .answer("get", "/v2/checkout/orders/{id}", 200)
-        .unwrap();
+    let schema = document.answer("get", "/v2/checkout/orders/{id}", 200).unwrap();
     let paypal = Paypal::start().await;
     let (_, order) = paypal.hold("6.00").await;
     let got = paypal.get(&format!("/v2/checkout/orders/{order}")).await;
@@ -207,10 +174,7 @@ async fn a_wrong_answer_would_be_noticed() {
         ("/status".to_owned(), json!("DONE")),
         (format!("{hold}/amount/value"), json!(6)),
         (format!("{hold}/expiration_time"), json!("tomorrow")),
-        (
-            "/payment_source/paypal/account_id".to_owned(),
-            json!("short"),
-        ),
+        ("/payment_source/paypal/account_id".to_owned(), json!("short")),
     ] {
         let mut body = got.body.clone();
         *body.pointer_mut(&pointer).unwrap() = wrong;
@@ -283,32 +247,20 @@ async fn tour(paypal: &Paypal) {
     let body = vaulted_body(&vault_id, "2.00", "v-1");
     paypal.post("/v2/checkout/orders", "v1", &body).await;
     paypal
-        .get(&format!(
-            "/v3/vault/payment-tokens?customer_id={customer}&total_required=true"
-        ))
+        .get(&format!("/v3/vault/payment-tokens?customer_id={customer}&total_required=true"))
         .await;
-    paypal
-        .get(&format!("/v3/vault/payment-tokens/{vault_id}"))
-        .await;
-    let setup = paypal
-        .post("/v3/vault/setup-tokens", "setup-2", &setup_body())
-        .await;
-    paypal
-        .get(&format!("/v3/vault/setup-tokens/{}", setup.text("/id")))
-        .await;
+    paypal.get(&format!("/v3/vault/payment-tokens/{vault_id}")).await;
+    let setup = paypal.post("/v3/vault/setup-tokens", "setup-2", &setup_body()).await;
+    paypal.get(&format!("/v3/vault/setup-tokens/{}", setup.text("/id"))).await;
     let unapproved =
         json!({"payment_source": {"token": {"id": setup.text("/id"), "type": "SETUP_TOKEN"}}});
-    paypal
-        .post("/v3/vault/payment-tokens", "token-2", &unapproved)
-        .await;
+    paypal.post("/v3/vault/payment-tokens", "token-2", &unapproved).await;
     paypal.sim.advance(4 * 3_600);
     for query in [
         "start_date=2026-11-30T08:00:00Z&end_date=2026-12-01T00:00:00Z&fields=all&balance_affecting_records_only=N",
         "start_date=2026-11-29T08:00:00Z&end_date=2026-11-29T09:00:00Z",
     ] {
-        let got = paypal
-            .get(&format!("/v1/reporting/transactions?{query}"))
-            .await;
+        let got = paypal.get(&format!("/v1/reporting/transactions?{query}")).await;
         assert_eq!(got.status, 200, "{}", got.body);
     }
     paypal.get("/v1/reporting/balances").await;
@@ -333,22 +285,16 @@ async fn tour_of_orders(paypal: &Paypal) {
     let capture = format!("{orders}/{id}/capture");
     let got = paypal.post(&capture, "t2", &json!({})).await;
     assert_eq!(got.status, 201, "{}", got.body);
-    let capture_id = got
-        .text("/purchase_units/0/payments/captures/0/id")
-        .to_owned();
+    let capture_id = got.text("/purchase_units/0/payments/captures/0/id").to_owned();
     let path = format!("/v2/payments/captures/{capture_id}");
     paypal.get(&path).await;
     let part = json!({"amount": {"currency_code": "USD", "value": "1.50"}, "custom_id": "appeal-77", "invoice_id": "r1", "note_to_payer": "Appeal upheld"});
     let refund = paypal.post(&format!("{path}/refund"), "t3", &part).await;
-    paypal
-        .get(&format!("/v2/payments/refunds/{}", refund.text("/id")))
-        .await;
+    paypal.get(&format!("/v2/payments/refunds/{}", refund.text("/id"))).await;
     paypal.get(&path).await;
     paypal.get(&format!("{orders}/{id}")).await;
     let track = json!({"capture_id": capture_id, "tracking_number": "1Z", "carrier": "UPS"});
-    paypal
-        .post(&format!("{orders}/{id}/track"), "t4", &track)
-        .await;
+    paypal.post(&format!("{orders}/{id}/track"), "t4", &track).await;
     paypal.post(&capture, "t5", &json!({})).await;
 }
 
@@ -356,37 +302,25 @@ async fn tour_of_holds(paypal: &Paypal) {
     let (hold, order) = paypal.hold("6.00").await;
     let path = format!("/v2/payments/authorizations/{hold}");
     paypal.get(&path).await;
-    paypal
-        .post(&format!("{path}/reauthorize"), "h1", &json!({}))
-        .await;
+    paypal.post(&format!("{path}/reauthorize"), "h1", &json!({})).await;
     let body =
         json!({"amount": {"currency_code": "USD", "value": "4.50"}, "note_to_payer": "3 of 4"});
     let got = paypal.post(&format!("{path}/capture"), "h2", &body).await;
     assert_eq!(got.status, 201, "{}", got.body);
     let too_much = json!({"amount": {"currency_code": "USD", "value": "400.50"}});
-    paypal
-        .post(&format!("{path}/capture"), "h3", &too_much)
-        .await;
+    paypal.post(&format!("{path}/capture"), "h3", &too_much).await;
     let got = paypal.post(&format!("{path}/void"), "h4", &json!({})).await;
     assert_eq!(got.status, 200, "{}", got.body);
     paypal.post(&format!("{path}/void"), "h5", &json!({})).await;
-    paypal
-        .post(&format!("{path}/capture"), "h6", &json!({}))
-        .await;
+    paypal.post(&format!("{path}/capture"), "h6", &json!({})).await;
     paypal.get(&format!("/v2/checkout/orders/{order}")).await;
 }
 
 async fn tour_of_refusals(paypal: &Paypal) {
     let orders = "/v2/checkout/orders";
     for (key, source) in [
-        (
-            "s1",
-            json!({"card": {"number": "4111111111111111", "expiry": "2030-01"}}),
-        ),
-        (
-            "s2",
-            json!({"token": {"id": "B-1", "type": "BILLING_AGREEMENT"}}),
-        ),
+        ("s1", json!({"card": {"number": "4111111111111111", "expiry": "2030-01"}})),
+        ("s2", json!({"token": {"id": "B-1", "type": "BILLING_AGREEMENT"}})),
         ("s3", json!({"venmo": {}})),
         ("s4", json!({"paypal": {}, "venmo": {}})),
         ("s5", json!({"paypal": {"vault_id": "unknown1"}})),
@@ -399,17 +333,13 @@ async fn tour_of_refusals(paypal: &Paypal) {
     let mut euros = order_body("CAPTURE", "3.00");
     euros["purchase_units"][0]["amount"] = json!({"currency_code": "JPY", "value": "3.50"});
     paypal.post(orders, "s6", &euros).await;
-    let open = paypal
-        .post(orders, "s7", &order_body("CAPTURE", "3.00"))
-        .await;
+    let open = paypal.post(orders, "s7", &order_body("CAPTURE", "3.00")).await;
     let path = format!("{orders}/{}", open.text("/id"));
     let source = json!({"payment_source": {"paypal": {}}});
     let confirm = format!("{path}/confirm-payment-source");
     let got = paypal.post(&confirm, "", &source).await;
     assert_eq!(got.status, 200, "{}", got.body);
-    paypal
-        .post(&confirm, "", &json!({"payment_source": {}}))
-        .await;
+    paypal.post(&confirm, "", &json!({"payment_source": {}})).await;
     for patch in [
         json!([{"op": "replace", "path": "/purchase_units/@reference_id=='default'/payee", "value": 1}]),
         json!([{"op": "replace", "path": "/status", "value": 1}]),
@@ -428,13 +358,9 @@ async fn tour_of_refusals(paypal: &Paypal) {
     let mut odd_currency = order_body("CAPTURE", "7.00");
     odd_currency["purchase_units"][0]["amount"]["currency_code"] = json!("XYZ");
     paypal.post(orders, "r2", &odd_currency).await;
-    let waiting = paypal
-        .post(orders, "r3", &order_body("CAPTURE", "8.00"))
-        .await;
+    let waiting = paypal.post(orders, "r3", &order_body("CAPTURE", "8.00")).await;
     let path = format!("{orders}/{}", waiting.text("/id"));
-    paypal
-        .post(&format!("{path}/capture"), "r4", &json!({}))
-        .await;
+    paypal.post(&format!("{path}/capture"), "r4", &json!({})).await;
     paypal.get("/v2/checkout/orders/0000").await;
     paypal.get("/v2/payments/captures/0000").await;
     paypal.get("/v2/payments/authorizations/0000").await;
@@ -447,16 +373,9 @@ async fn tour_of_refusals(paypal: &Paypal) {
         "COMPLIANCE_VIOLATION",
     ];
     for issue in issues {
-        let effect = paypal_sim::Effect::Issue {
-            issue: issue.to_owned(),
-        };
-        paypal
-            .sim
-            .add_fault(paypal_sim::Fault::on("orders.create", effect))
-            .unwrap();
-        let got = paypal
-            .post(orders, issue, &order_body("CAPTURE", "9.00"))
-            .await;
+        let effect = paypal_sim::Effect::Issue { issue: issue.to_owned() };
+        paypal.sim.add_fault(paypal_sim::Fault::on("orders.create", effect)).unwrap();
+        let got = paypal.post(orders, issue, &order_body("CAPTURE", "9.00")).await;
         assert_eq!(got.issue(), issue);
     }
 }

@@ -56,10 +56,7 @@ impl Receiver {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await?.to_bytes().to_vec();
                         let status = statuses.lock().unwrap().next().unwrap_or(200);
-                        let _ = sender.send(Arrived {
-                            headers: parts.headers,
-                            body,
-                        });
+                        let _ = sender.send(Arrived { headers: parts.headers, body });
                         let mut response = http::Response::new(Full::<bytes::Bytes>::default());
                         *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
                         Ok::<_, hyper::Error>(response)
@@ -95,11 +92,7 @@ impl Receiver {
 
 async fn paypal_and_receiver(statuses: Vec<u16>) -> (Paypal, Receiver) {
     let receiver = Receiver::start(statuses).await;
-    let paypal = Paypal::with(SimConfig {
-        webhooks: vec![receiver.url.clone()],
-        ..config()
-    })
-    .await;
+    let paypal = Paypal::with(SimConfig { webhooks: vec![receiver.url.clone()], ..config() }).await;
     (paypal, receiver)
 }
 
@@ -107,9 +100,7 @@ async fn charge(paypal: &Paypal, vault_id: &str, key: &str) -> String {
     let body = vaulted_body(vault_id, "1.00", key);
     let order = paypal.post("/v2/checkout/orders", key, &body).await;
     assert_eq!(order.status, 201, "{}", order.body);
-    order
-        .text("/purchase_units/0/payments/captures/0/id")
-        .to_owned()
+    order.text("/purchase_units/0/payments/captures/0/id").to_owned()
 }
 
 async fn webhook_id(paypal: &Paypal) -> String {
@@ -173,19 +164,8 @@ async fn the_certificate_chains_to_the_root_and_signs_the_checksum() {
     let arrived = receiver.next().await;
     assert_eq!(arrived.kind(), "VAULT.PAYMENT-TOKEN.CREATED");
     let url = arrived.header("paypal-cert-url");
-    assert!(url.starts_with(&format!(
-        "{}/v1/notifications/certs/",
-        paypal.sim.base_url()
-    )));
-    let pem = paypal
-        .http
-        .get(url)
-        .send()
-        .await
-        .unwrap()
-        .text()
-        .await
-        .unwrap();
+    assert!(url.starts_with(&format!("{}/v1/notifications/certs/", paypal.sim.base_url())));
+    let pem = paypal.http.get(url).send().await.unwrap().text().await.unwrap();
     assert_eq!(pem.matches("BEGIN CERTIFICATE").count(), 3);
     assert!(paypal.sim.ca_pem().contains("BEGIN CERTIFICATE"));
 
@@ -195,17 +175,12 @@ async fn the_certificate_chains_to_the_root_and_signs_the_checksum() {
         arrived.header("paypal-transmission-time"),
         crc32fast::hash(&arrived.body)
     );
-    let signature = STANDARD
-        .decode(arrived.header("paypal-transmission-sig"))
-        .unwrap();
+    let signature = STANDARD.decode(arrived.header("paypal-transmission-sig")).unwrap();
     // The key sits in the leaf's SubjectPublicKeyInfo: a SEQUENCE of two INTEGERs whose first is
     // 2048 bits long, which is found by its header.
     let der = leaf_der(&pem);
     let header = [0x30, 0x82, 0x01, 0x0a, 0x02, 0x82, 0x01, 0x01, 0x00];
-    let at = der
-        .windows(header.len())
-        .position(|window| window == header)
-        .unwrap();
+    let at = der.windows(header.len()).position(|window| window == header).unwrap();
     let key = &der[at..at + 4 + 0x010a];
     ring::signature::UnparsedPublicKey::new(&ring::signature::RSA_PKCS1_2048_8192_SHA256, key)
         .verify(message.as_bytes(), &signature)
@@ -213,11 +188,7 @@ async fn the_certificate_chains_to_the_root_and_signs_the_checksum() {
 }
 
 fn leaf_der(pem: &str) -> Vec<u8> {
-    let body: String = pem
-        .lines()
-        .skip(1)
-        .take_while(|line| !line.starts_with("-----"))
-        .collect();
+    let body: String = pem.lines().skip(1).take_while(|line| !line.starts_with("-----")).collect();
     STANDARD.decode(body).unwrap()
 }
 
@@ -234,10 +205,7 @@ async fn a_failed_delivery_is_tried_again_with_the_same_event() {
     let third = receiver.next().await;
     assert_eq!(first.body, second.body);
     assert_eq!(first.body, third.body);
-    assert_ne!(
-        first.header("paypal-transmission-id"),
-        second.header("paypal-transmission-id")
-    );
+    assert_ne!(first.header("paypal-transmission-id"), second.header("paypal-transmission-id"));
     settled(&paypal, 3).await;
     let attempts = paypal.sim.deliveries()[0].attempts.clone();
     assert_eq!(attempts, [500, 503, 200]);
@@ -263,47 +231,29 @@ async fn events_can_come_twice_late_early_or_never() {
     let order = "CHECKOUT.ORDER.COMPLETED";
 
     let twice = Effect::WebhookDuplicate { copies: 2 };
-    paypal
-        .sim
-        .set_faults(vec![Fault::on_event(completed, twice)])
-        .unwrap();
+    paypal.sim.set_faults(vec![Fault::on_event(completed, twice)]).unwrap();
     charge(&paypal, &vault_id, "twice").await;
     let first = receiver.next_of(completed).await;
     let second = receiver.next_of(completed).await;
     assert_eq!(first.body, second.body);
     drain(&paypal, &mut receiver).await;
 
-    paypal
-        .sim
-        .set_faults(vec![Fault::on_event(completed, Effect::WebhookReorder)])
-        .unwrap();
+    paypal.sim.set_faults(vec![Fault::on_event(completed, Effect::WebhookReorder)]).unwrap();
     charge(&paypal, &vault_id, "reordered").await;
     assert_eq!(receiver.next().await.kind(), order);
     assert_eq!(receiver.next().await.kind(), completed);
 
-    paypal
-        .sim
-        .set_faults(vec![Fault::on_event(
-            completed,
-            Effect::WebhookBeforeAnswer,
-        )])
-        .unwrap();
+    paypal.sim.set_faults(vec![Fault::on_event(completed, Effect::WebhookBeforeAnswer)]).unwrap();
     charge(&paypal, &vault_id, "early").await;
     let early = receiver.arrivals.try_recv().unwrap();
     assert_eq!(early.kind(), completed);
     drain(&paypal, &mut receiver).await;
 
-    paypal
-        .sim
-        .set_faults(vec![Fault::on_event(completed, Effect::WebhookNever)])
-        .unwrap();
+    paypal.sim.set_faults(vec![Fault::on_event(completed, Effect::WebhookNever)]).unwrap();
     charge(&paypal, &vault_id, "never").await;
     assert_eq!(receiver.next().await.kind(), order);
-    let events = paypal
-        .get(&format!(
-            "/v1/notifications/webhooks-events?event_type={completed}"
-        ))
-        .await;
+    let events =
+        paypal.get(&format!("/v1/notifications/webhooks-events?event_type={completed}")).await;
     assert_eq!(events.body["count"], 4);
     let missed = events.text("/events/0/id");
     let resend = format!("/v1/notifications/webhooks-events/{missed}/resend");
@@ -348,21 +298,14 @@ async fn signatures_can_be_wrong_and_certificates_change() {
 
     charge(&paypal, &vault_id, "k").await;
     let rotated = receiver.next_of("PAYMENT.CAPTURE.COMPLETED").await;
-    assert_ne!(
-        rotated.header("paypal-cert-url"),
-        forged.header("paypal-cert-url")
-    );
+    assert_ne!(rotated.header("paypal-cert-url"), forged.header("paypal-cert-url"));
     let body = postback(&rotated, &id, &rotated.body);
     assert_eq!(verdict(&paypal, body).await, "SUCCESS");
 }
 
 #[tokio::test]
 async fn registrations_are_kept_by_paypals_rules() {
-    let paypal = Paypal::with(SimConfig {
-        relaxed_webhook_urls: false,
-        ..config()
-    })
-    .await;
+    let paypal = Paypal::with(SimConfig { relaxed_webhook_urls: false, ..config() }).await;
     let hooks = "/v1/notifications/webhooks";
     let body = |url: &str, name: &str| json!({"url": url, "event_types": [{"name": name}]});
     for (url, name) in [
@@ -376,17 +319,13 @@ async fn registrations_are_kept_by_paypals_rules() {
         assert!(got.body.get("information_link").is_some());
     }
     let url = "https://shop.example/hook";
-    let made = paypal
-        .post(hooks, "", &body(url, "PAYMENT.CAPTURE.COMPLETED"))
-        .await;
+    let made = paypal.post(hooks, "", &body(url, "PAYMENT.CAPTURE.COMPLETED")).await;
     assert_eq!(made.status, 201);
     let twice = paypal.post(hooks, "", &body(url, "*")).await;
     assert_eq!(twice.text("/name"), "WEBHOOK_URL_ALREADY_EXISTS");
     let path = format!("{hooks}/{}", made.text("/id"));
     let patch = json!([{"op": "replace", "path": "/event_types", "value": [{"name": "*"}]}]);
-    let changed = send(paypal.request(Method::PATCH, &path).json(&patch))
-        .await
-        .unwrap();
+    let changed = send(paypal.request(Method::PATCH, &path).json(&patch)).await.unwrap();
     assert_eq!(changed.text("/event_types/0/name"), "*");
     let gone = send(paypal.request(Method::DELETE, &path)).await.unwrap();
     assert_eq!(gone.status, 204);
@@ -398,11 +337,26 @@ async fn a_mock_event_arrives_but_never_verifies() {
     let (paypal, mut receiver) = paypal_and_receiver(vec![]).await;
     let id = webhook_id(&paypal).await;
     let body = json!({"webhook_id": id, "event_type": "PAYMENT.CAPTURE.COMPLETED"});
-    let got = paypal
-        .post("/v1/notifications/simulate-event", "", &body)
-        .await;
+    let got = paypal.post("/v1/notifications/simulate-event", "", &body).await;
     assert_eq!(got.status, 202, "{}", got.body);
     let arrived = receiver.next().await;
     let body = postback(&arrived, &id, &arrived.body);
     assert_eq!(verdict(&paypal, body).await, "FAILURE");
+}
+
+#[tokio::test]
+async fn an_approval_can_be_told_before_the_payer_returns() {
+    let (paypal, mut receiver) = paypal_and_receiver(vec![]).await;
+    let approved = "CHECKOUT.ORDER.APPROVED";
+    paypal.sim.add_fault(Fault::on_event(approved, Effect::WebhookBeforeAnswer)).unwrap();
+    let body = crate::client::order_body("CAPTURE", "5.00");
+    let order = paypal.post("/v2/checkout/orders", "o", &body).await;
+    let token = json!({"token": order.text("/id")});
+    let got = paypal.control(Method::POST, "/_sim/approve", &token).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let arrived = receiver.arrivals.try_recv().unwrap();
+    assert_eq!(arrived.kind(), approved);
+    // Orders without a breakdown carry an empty one in events.
+    let breakdown = "/resource/purchase_units/0/amount/breakdown";
+    assert_eq!(arrived.json().pointer(breakdown), Some(&json!({})));
 }

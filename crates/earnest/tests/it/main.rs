@@ -1,0 +1,8 @@
+//! One binary of integration tests: through HTTP, against the simulator, a fresh database each; and
+//! what has to hold of the tree itself.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
+
+mod road;
+mod tidy;
+mod world;
