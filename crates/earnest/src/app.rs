@@ -88,6 +88,8 @@ pub struct Inner {
     remembered: RwLock<HashMap<[u8; 32], Remembered>>,
     /// Wakes the jobs when there is something to do.
     pub wake: tokio::sync::Notify,
+    /// What goes on after its request was answered; the books are closed only when it has ended.
+    pub tasks: tokio_util::task::TaskTracker,
 }
 
 /// A verified key.
@@ -132,6 +134,7 @@ impl App {
             clock: parts.clock,
             remembered: RwLock::default(),
             wake: tokio::sync::Notify::new(),
+            tasks: tokio_util::task::TaskTracker::new(),
         }))
     }
 

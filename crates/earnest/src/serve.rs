@@ -8,7 +8,7 @@ use earnest_core::id::{AgentId, OwnerId, SellerId};
 use earnest_core::party::{ApiKey, Principal};
 use earnest_core::time::Zone;
 use earnest_paypal::webhooks::CertStore;
-use earnest_paypal::{Client, Mode, Secret};
+use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
 use earnest_store::{Options, Store};
 use paypal_sim::{Sim, SimConfig};
 use serde::{Deserialize, Serialize};
@@ -79,11 +79,18 @@ pub struct Start {
     pub jobs: bool,
     /// How the simulator is set up, where this process runs it.
     pub sim: SimConfig,
+    /// How long to wait for PayPal; tests of lost answers wait less.
+    pub timeouts: Timeouts,
 }
 
 impl Default for Start {
     fn default() -> Self {
-        Self { clock: machine_clock(), jobs: true, sim: SimConfig::default() }
+        Self {
+            clock: machine_clock(),
+            jobs: true,
+            sim: SimConfig::default(),
+            timeouts: Timeouts::default(),
+        }
     }
 }
 
@@ -130,7 +137,8 @@ impl Running {
         let sealer = sealer(&config)?;
         let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let (sim, paypal) = connect(&config, start.sim).await?;
+        let (sim, mut paypal) = connect(&config, start.sim).await?;
+        paypal.timeouts = start.timeouts;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let app = App::new(Parts {
@@ -155,7 +163,7 @@ impl Running {
                 None
             }
         };
-        if sim.is_some() {
+        if config.mode == Mode::Simulated && config.webhook_id.is_none() {
             register_webhook(&app).await;
         }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
@@ -174,6 +182,8 @@ impl Running {
         if let Some(jobs) = self.jobs {
             let _ = jobs.await;
         }
+        self.app.tasks.close();
+        self.app.tasks.wait().await;
         let store = self.app.store.clone();
         // Closing waits for what is queued, so it must not stand in the way of other tasks.
         let _ = tokio::task::spawn_blocking(move || store.close()).await;
@@ -236,7 +246,7 @@ async fn connect(
         return Ok((None, paypal.map_err(|why| wrong(&why))?));
     }
     let (sim, base, ca) = match &config.simulator_url {
-        Some(url) => (None, url.clone(), None),
+        Some(url) => (None, url.clone(), ca_of(url).await),
         None => {
             let sim = SimConfig { relaxed_webhook_urls: true, ..sim };
             let sim = Sim::start(sim).await.map_err(|why| wrong(&why))?;
@@ -257,13 +267,36 @@ async fn connect(
     Ok((sim, paypal))
 }
 
-/// Tells our own simulator where webhooks go.
+/// The authority behind the webhooks of a simulator that runs apart, from its own control API.
+/// Without it webhooks are refused, and everything is polled all the same.
+async fn ca_of(simulator: &str) -> Option<String> {
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .timeout(Timeouts::default().read)
+        .build()
+        .ok()?;
+    let url = format!("{}/_sim/ca.pem", simulator.trim_end_matches('/'));
+    let answer = client.get(url).send().await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
+    answer.text().await.ok()
+}
+
+/// Tells a simulator where webhooks go, unless it knows from an earlier start.
 async fn register_webhook(app: &App) {
     let url = format!("{}/webhooks/paypal", app.public_url);
-    let Ok(request) = earnest_paypal::webhooks::create(&url) else { return };
+    let known = app.paypal.send(&webhooks::list()).await;
+    if let Some(Resource::Webhooks(known)) = known.resource()
+        && let Some(webhook) = known.webhooks.iter().find(|webhook| webhook.url == url)
+    {
+        return app.set_webhook_id(webhook.id.clone());
+    }
+    let Ok(request) = webhooks::create(&url) else { return };
     let exchange = app.paypal.send(&request).await;
     match exchange.resource() {
-        Some(earnest_paypal::Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
+        Some(Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
         _ => tracing::warn!(outcome = exchange.outcome.as_str(), "no webhook was registered"),
     }
 }

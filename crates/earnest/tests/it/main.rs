@@ -3,6 +3,12 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
+mod faults;
+mod forge;
+mod judge;
+mod pairs;
 mod road;
 mod tidy;
+mod walks;
+mod webhooks;
 mod world;

@@ -1,4 +1,4 @@
-//! The road from a 402 to one capture, and walk b of the proof.
+//! The road from a 402 to one capture.
 
 use reqwest::Method;
 
@@ -27,53 +27,4 @@ async fn lines_are_captured_in_one_settlement_and_signed() {
     assert_eq!(receipt["claims"]["captured_micros"], 700_000);
     world.assert_balanced().await;
     assert!(world.sim().violations().is_empty(), "{:?}", world.sim().violations());
-}
-
-/// Walk b: below-cent rest carried, the next settlement declined, written off.
-#[tokio::test]
-async fn walk_b() {
-    let world = World::ready().await;
-    for n in 0..3 {
-        world.spend(15_000, &format!("a-{n}")).await;
-    }
-    let a = world.tab().await["id"].as_str().unwrap().to_owned();
-    world.call("owner", Method::POST, &format!("/v1/tabs/{a}/close"), None).await.expect(202);
-    world.settle_down().await;
-    let owed = |tab: &str| format!("tab:{tab}:owed");
-    let accrued = format!("seller:{}:accrued", world.seller_id());
-
-    world.advance(1);
-    // A settled; its rest is carried by the unit that opens B, here with B's first line held.
-    let voucher = world.buy(45_000, "b-0").await;
-    let b = world.tab().await["id"].as_str().unwrap().to_owned();
-    assert_ne!(a, b);
-    assert_eq!(world.totals(&owed(&a)).await, "0/45/0/45");
-    assert_eq!(world.totals(&owed(&b)).await, "45/5/0/0");
-    assert_eq!(world.totals("paypal_cash").await, "0/40/0/490");
-    assert_eq!(world.totals("paypal_fees").await, "0/490/0/0");
-
-    assert_eq!(world.report(&voucher, "redeemed").await["outcome"], "billed");
-    use paypal_sim::{Effect, Fault};
-    world
-        .sim()
-        .add_fault(Fault::on(
-            "orders.create",
-            Effect::Issue { issue: "INSTRUMENT_DECLINED".to_owned() },
-        ))
-        .unwrap();
-    world.call("owner", Method::POST, &format!("/v1/tabs/{b}/close"), None).await.expect(202);
-    world.settle_down().await;
-    assert_eq!(world.totals(&owed(&b)).await, "0/50/0/0");
-    assert_eq!(world.totals("paypal_cash").await, "0/40/0/490");
-    assert_eq!(world.totals(&accrued).await, "0/0/0/90");
-    assert_eq!(world.tab().await["status"], "frozen");
-    let refused = world.authorize(world.quote("/weather", 10_000), "c-0").await;
-    assert_eq!(refused.refusal(), "policy_denied/tab_frozen");
-
-    let path = format!("/v1/tabs/{b}/write-off");
-    let headers = [("idempotency-key", "w-1")];
-    world.call_with("operator", Method::POST, &path, None, &headers).await.expect(200);
-    assert_eq!(world.totals(&owed(&b)).await, "0/50/0/50");
-    assert_eq!(world.totals("losses").await, "0/50/0/0");
-    world.assert_balanced().await;
 }
