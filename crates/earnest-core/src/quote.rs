@@ -150,7 +150,7 @@ pub fn canonical_url(text: &str) -> Result<Url, Refusal> {
 /// hide text. What a stranger names is shown to people who decide about money.
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Whether the URL's host is this machine: the only place where plain `http` is good enough.
