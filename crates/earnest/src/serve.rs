@@ -127,7 +127,7 @@ impl Running {
             .local_addr()
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
         let store = open_store(&config, start.clock.clone()).await?;
-        let sealer = sealed::Sealer::open(&key_file(&config)?)?;
+        let sealer = sealer(&config)?;
         let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, paypal) = connect(&config, start.sim).await?;
@@ -207,20 +207,13 @@ async fn open_store(config: &Config, clock: Clock) -> Result<Store, StartError> 
     Ok(opened?)
 }
 
-/// The key file: said, or beside the books, or a throw-away one for books in memory.
-fn key_file(config: &Config) -> Result<PathBuf, StartError> {
-    if let Some(path) = &config.key_file {
-        return Ok(path.clone());
-    }
-    match &config.data {
-        Some(dir) => Ok(dir.join("seal.key")),
-        None => {
-            let name = format!("earnest-{}", hex::encode(random_bytes::<8>()));
-            let dir = std::env::temp_dir().join(name);
-            make_folder(&dir)?;
-            Ok(dir.join("seal.key"))
-        }
-    }
+/// The key file: said, or beside the books; books in memory need none.
+fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
+    Ok(match (&config.key_file, &config.data) {
+        (Some(path), _) => sealed::Sealer::open(path)?,
+        (None, Some(dir)) => sealed::Sealer::open(&dir.join("seal.key"))?,
+        (None, None) => sealed::Sealer::throw_away(),
+    })
 }
 
 /// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.

@@ -13,6 +13,14 @@
               environment are the test's, not the rules'"
 )]
 
+mod approvals;
+mod authorize;
+mod caps;
 mod ledger_model;
+mod owners;
+mod reports;
+mod settlements;
+mod treasurer;
 mod walks;
+mod windows;
 mod world;

@@ -79,6 +79,18 @@ pub fn each_with(settings: &Settings, test: impl Fn(&mut World)) {
     }
 }
 
+/// Few ticks until a hold is given up, for tests that give up many.
+pub fn impatient() -> Settings {
+    Settings { report_grace_seconds: 10, ..Settings::default() }
+}
+
+/// A test on books in memory alone, where it needs more units than a disk likes.
+pub fn in_memory(test: impl Fn(&mut World)) {
+    let mut world = World::memory();
+    test(&mut world);
+    world.check();
+}
+
 pub fn micros(amount: i64) -> Micros {
     Micros::new(amount).unwrap()
 }
@@ -151,6 +163,11 @@ impl World {
             self.run(Tick).unwrap();
             left -= step;
         }
+    }
+
+    /// Lives until a hold made now is given up.
+    pub fn outlive(&self) {
+        self.live(120 + self.settings.report_grace_seconds);
     }
 
     pub fn seed(&self) -> Seed {

@@ -109,6 +109,8 @@ pub async fn authorize(
         Outcome::Held(purchase) => held(&app, &purchase)?,
         Outcome::Waiting(_, approval) => waiting(&app, &approval)?,
         Outcome::Denied(_, refusal) => ApiError(refusal).into_response(),
+        // While it lives, the same id returns the same voucher, used or not: the seller tells.
+        Outcome::Resolved(purchase) if purchase.voucher_lives(app.now()) => held(&app, &purchase)?,
         Outcome::Resolved(purchase) => axum::Json(view::purchase(&purchase)).into_response(),
     };
     if answer.replayed {
