@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
+pub mod listen;
 pub mod sealed;
 pub mod serve;
 pub mod source;

@@ -21,7 +21,7 @@ use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::flow::party;
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, sealed};
+use crate::{api, jobs, listen, sealed};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +155,9 @@ impl Running {
             allow_loopback: config.mode == Mode::Simulated,
         });
         let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, app.clone(), stop.clone()));
+        let router = api::router(app.clone());
+        let limits = listen::Limits::default();
+        let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         let dev = match config.mode {
             Mode::Simulated => Some(provision(&app, config.data.as_deref()).await?),
             _ => {
@@ -190,14 +192,6 @@ impl Running {
         if let Some(sim) = self.sim {
             sim.shutdown().await;
         }
-    }
-}
-
-async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
-    let router = api::router(app);
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the listener failed");
     }
 }
 
