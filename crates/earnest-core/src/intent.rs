@@ -195,7 +195,8 @@ impl Intent {
     /// Whether the request may be sent now: never sent, or inside the key's retention. Afterwards
     /// the intent is only ever read.
     pub fn may_send(&self, now: Timestamp) -> bool {
-        let repeat = |first| now < after(first, self.purpose.repeat_seconds());
+        // A clock that went back cannot tell how old the key is.
+        let repeat = |first| first <= now && now < after(first, self.purpose.repeat_seconds());
         let sends = self.state.is_open() && self.state != IntentState::Pending && !self.read_only;
         sends && self.first_sent_at.is_none_or(repeat)
     }

@@ -34,6 +34,7 @@ pub mod problem;
 pub mod purchase;
 pub mod quote;
 pub mod receipt;
+pub mod reconcile;
 pub mod report;
 pub mod settings;
 pub mod settlement;

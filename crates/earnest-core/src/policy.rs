@@ -6,7 +6,9 @@
 //! unreadable or names an unknown field denies. The guards stand in order of precedence, and what
 //! a hard cap refuses is never put to a human.
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::{AgentId, OwnerId, SellerId};
 use crate::money::{Currency, Micros};
@@ -23,7 +25,7 @@ pub const MAX_RATE_COUNT: u32 = 1_000;
 ///
 /// Amounts are integers of micro-units. A cap of 0 allows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Limits {
     /// The most for one purchase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +61,29 @@ pub struct Rate {
     pub count: u32,
     /// In how many seconds; 1 to a day.
     pub per_seconds: i64,
+}
+
+impl Serialize for Limits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Limits {
+    /// Only from an object: a list would be read by position, and an empty one as *no limits*.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Limits;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of limits")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Limits, A::Error> {
+                Limits::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
 }
 
 impl Limits {
@@ -561,3 +586,6 @@ pub fn careful_limits() -> Limits {
 
 /// The currencies a policy may be about: one, so far.
 pub const CURRENCY: Currency = Currency::Usd;
+
+#[cfg(test)]
+mod tests;

@@ -146,6 +146,13 @@ pub fn canonical_url(text: &str) -> Result<Url, Refusal> {
     Ok(url)
 }
 
+/// Characters that change how the text around them is shown: controls, and marks that reorder or
+/// hide text. What a stranger names is shown to people who decide about money.
+pub fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
 /// Whether the URL's host is this machine: the only place where plain `http` is good enough.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
@@ -222,6 +229,10 @@ impl QuoteBody {
         if self.listing.is_empty() || self.listing.len() > MAX_LISTING_BYTES {
             return Err(malformed("`listing` must have 1 to 200 bytes"));
         }
+        // Owners read it where they are asked for a yes, on terminals too.
+        if self.listing.chars().any(is_invisible) {
+            return Err(malformed("`listing` must be plain visible text"));
+        }
         let url: String = canonical_url(&self.url)?.into();
         if url != self.url {
             return Err(Refusal::new(Code::UrlInvalid, "the URL is not in its canonical spelling")
@@ -284,7 +295,9 @@ mod tests {
         assert_eq!(code("currency", json!("usd")), Code::CurrencyUnsupported);
         assert_eq!(code("method", json!("get")), Code::RequestMalformed);
         assert_eq!(code("v", json!(2)), Code::RequestMalformed);
-        assert_eq!(code("listing", json!("")), Code::RequestMalformed);
+        for listing in ["", "a\nb", "\u{1b}[2J", "a\u{202e}b", "\u{200b}", "\u{feff}"] {
+            assert_eq!(code("listing", json!(listing)), Code::RequestMalformed, "{listing:?}");
+        }
         assert_eq!(code("body_sha256", json!("00")), Code::RequestMalformed);
     }
 

@@ -7,7 +7,12 @@
 //! ```
 //!
 //! `PUBLIC_ORIGIN` is how buyers spell the address; on loopback it defaults to the listener's own.
-//! `earnest up` writes an id and a key for trying this out to `earnest-data/dev-keys.json`.
+//! `earnest up` writes an id and a key for trying this out to `earnest-data/dev-keys.json`. Then:
+//!
+//! ```text
+//! earnest seller origin prove http://127.0.0.1:8080
+//! earnest pay http://127.0.0.1:8080/weather/delft --max-price '$0.25' --request-id delft-1
+//! ```
 
 use std::env;
 use std::error::Error;
@@ -51,6 +56,7 @@ fn routes(seller: &Seller) -> Router {
         .route("/count", post(count).layer(price_up_to("$0.50")))
         .route("/health", get(|| async { "ok" }))
         .layer(seller.layer())
+        .merge(seller.origin_proof())
 }
 
 #[tokio::main]
@@ -67,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let id = setting("EARNEST_SELLER_ID")?;
     let seller =
         Seller::new(SellerConfig::with_nonce_file(&earnest, &id, key.trim(), &origin, nonces)?)?;
-    eprintln!("selling at {origin}, try: earnest pay {origin}/weather/delft --max-price '$0.25'");
+    eprintln!("selling at {origin}, once it is proved: earnest seller origin prove {origin}");
     axum::serve(listener, routes(&seller))
         .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
         .await?;

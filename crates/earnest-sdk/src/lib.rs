@@ -28,7 +28,8 @@
 //! let seller = Seller::new(config)?;
 //! let app: Router = Router::new()
 //!     .route("/weather", get(weather).layer(price("$0.02")))
-//!     .layer(seller.layer());
+//!     .layer(seller.layer())
+//!     .merge(seller.origin_proof());
 //! # let _ = app;
 //! # Ok(())
 //! # }
@@ -46,6 +47,7 @@ mod gate;
 mod keys;
 mod layer;
 mod nonce;
+mod origin;
 mod paid;
 pub mod pay;
 mod problem;
@@ -64,6 +66,7 @@ pub use crate::buyer::{
 pub use crate::keys::Keys;
 pub use crate::layer::{PriceLayer, Priced, price, price_up_to};
 pub use crate::nonce::{NonceError, NonceStore};
+pub use crate::origin::ORIGIN_PROOF_PATH;
 pub use crate::paid::{ChargeError, Paid};
 pub use crate::problem::Problem;
 pub use crate::report::ReporterStatus;

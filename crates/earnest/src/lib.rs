@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
+pub mod listen;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod sealed;

@@ -21,7 +21,7 @@ use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::flow::party;
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, sealed};
+use crate::{api, jobs, listen, sealed};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +139,7 @@ impl Running {
             .local_addr()
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
         let store = open_store(options(&config, &start)).await?;
-        let sealer = sealed::Sealer::open(&key_file(&config)?)?;
+        let sealer = sealer(&config)?;
         let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, mut paypal) = connect(&config, start.sim).await?;
@@ -162,7 +162,9 @@ impl Running {
             planted: start.planted,
         });
         let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, app.clone(), stop.clone()));
+        let router = api::router(app.clone());
+        let limits = listen::Limits::default();
+        let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         let dev = match config.mode {
             Mode::Simulated => Some(provision(&app, config.data.as_deref()).await?),
             _ => {
@@ -200,14 +202,6 @@ impl Running {
     }
 }
 
-async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
-    let router = api::router(app);
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the listener failed");
-    }
-}
-
 fn make_folder(path: &Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt as _;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -237,20 +231,13 @@ async fn open_store(options: Options) -> Result<Store, StartError> {
     Ok(opened?)
 }
 
-/// The key file: said, or beside the books, or a throw-away one for books in memory.
-fn key_file(config: &Config) -> Result<PathBuf, StartError> {
-    if let Some(path) = &config.key_file {
-        return Ok(path.clone());
-    }
-    match &config.data {
-        Some(dir) => Ok(dir.join("seal.key")),
-        None => {
-            let name = format!("earnest-{}", hex::encode(random_bytes::<8>()));
-            let dir = std::env::temp_dir().join(name);
-            make_folder(&dir)?;
-            Ok(dir.join("seal.key"))
-        }
-    }
+/// The key file: said, or beside the books; books in memory need none.
+fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
+    Ok(match (&config.key_file, &config.data) {
+        (Some(path), _) => sealed::Sealer::open(path)?,
+        (None, Some(dir)) => sealed::Sealer::open(&dir.join("seal.key"))?,
+        (None, None) => sealed::Sealer::throw_away(),
+    })
 }
 
 /// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.

@@ -13,6 +13,17 @@
               environment are the test's, not the rules'"
 )]
 
+mod approvals;
+mod authorize;
+mod caps;
+mod invariants;
+mod ledger;
 mod ledger_model;
+mod owners;
+mod reports;
+mod settlements;
+mod sim;
+mod treasurer;
 mod walks;
+mod windows;
 mod world;

@@ -79,6 +79,18 @@ pub fn each_with(settings: &Settings, test: impl Fn(&mut World)) {
     }
 }
 
+/// Few ticks until a hold is given up, for tests that give up many.
+pub fn impatient() -> Settings {
+    Settings { report_grace_seconds: 10, ..Settings::default() }
+}
+
+/// A test on books in memory alone, where it needs more units than a disk likes.
+pub fn in_memory(test: impl Fn(&mut World)) {
+    let mut world = World::memory();
+    test(&mut world);
+    world.check();
+}
+
 pub fn micros(amount: i64) -> Micros {
     Micros::new(amount).unwrap()
 }
@@ -124,10 +136,6 @@ impl World {
         Self { store, settings, clock, ids: Cell::new(1), _folder: folder }
     }
 
-    pub fn set(&mut self, change: impl FnOnce(&mut Settings)) {
-        change(Arc::make_mut(&mut self.settings));
-    }
-
     pub fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.clock.load(Ordering::SeqCst)).unwrap()
     }
@@ -151,6 +159,11 @@ impl World {
             self.run(Tick).unwrap();
             left -= step;
         }
+    }
+
+    /// Lives until a hold made now is given up.
+    pub fn outlive(&self) {
+        self.live(120 + self.settings.report_grace_seconds);
     }
 
     pub fn seed(&self) -> Seed {

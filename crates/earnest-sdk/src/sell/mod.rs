@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 use self::forward::Upstream;
 use self::rules::{Rules, Verdict};
 use crate::gate::Offer;
+use crate::origin::ORIGIN_PROOF_PATH;
 use crate::problem::Problem;
 use crate::seller::{Seller, SellerConfig};
 use crate::setup::SetupError;
@@ -202,6 +203,10 @@ async fn connection(
 impl Shop {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response {
         let (parts, body) = request.into_parts();
+        // Ahead of every rule: without it nothing can be sold, and it is the seller's own page.
+        if parts.uri.path() == ORIGIN_PROOF_PATH {
+            return self.seller.prove_origin(&parts.method);
+        }
         let judged = self.seller.resource_url(&parts).and_then(|url| {
             let url = canonical_url(&url)?;
             let target = self.upstream.target(&url)?;

@@ -10,14 +10,14 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Redirect;
 use axum::routing::{any, get, post};
 use earnest_core::voucher::Fate;
-use earnest_sdk::NonceStore;
 use earnest_sdk::sell::{SellConfig, serve};
+use earnest_sdk::{NonceStore, ORIGIN_PROOF_PATH};
 use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::buyer::buyer;
-use crate::earnest::{Earnest, PATIENCE};
+use crate::earnest::{Earnest, PATIENCE, SELLER};
 use crate::shop::{bind, broken, client, config, get as fetch, raw, read};
 
 const BIG: usize = 10 * 1024 * 1024;
@@ -357,4 +357,27 @@ async fn a_server_nobody_here_wrote_can_charge() {
     assert_eq!((missing.status().as_u16(), missing.receipt()), (404, None));
     assert!(proxy.stop().await);
     earnest.books(|books| assert_eq!(books.outstanding(), 40_000));
+}
+
+#[tokio::test]
+async fn the_origin_is_proved_whatever_the_rules_say() {
+    let earnest = Earnest::start().await;
+    let app = Router::new().fallback(|| async { "the upstream's own page" });
+    let all = |config: SellConfig| config.price("/*=$0.02").unwrap();
+    let proxy = Proxy::start(&earnest, &upstream(app).await, all).await;
+    let reply = fetch(&proxy.url(ORIGIN_PROOF_PATH), None).await;
+    assert_eq!((reply.status, reply.header("content-type")), (200, "text/plain; charset=utf-8"));
+    assert_eq!(reply.body, format!("{SELLER}\n").as_bytes());
+    let send = |method, path: &str| {
+        let request = client().request(method, proxy.url(path));
+        async move { read(request.send().await.unwrap()).await }
+    };
+    let head = send(reqwest::Method::HEAD, ORIGIN_PROOF_PATH).await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    let posted = send(reqwest::Method::POST, ORIGIN_PROOF_PATH).await;
+    assert_eq!((posted.status, posted.header("allow")), (405, "GET, HEAD"));
+    // Only that page: what lies beside it costs what it costs.
+    let beside = format!("{ORIGIN_PROOF_PATH}/");
+    assert_eq!(send(reqwest::Method::GET, &beside).await.status, 402);
+    assert!(proxy.stop().await);
 }

@@ -11,9 +11,11 @@ use axum::response::Redirect;
 use axum::routing::{any, get, post};
 use earnest_core::quote::{Quote, body_digest};
 use earnest_core::voucher::Fate;
-use earnest_sdk::{ChargeError, Paid, PaymentReceipt, price, price_up_to, quote_in};
+use earnest_sdk::{
+    ChargeError, ORIGIN_PROOF_PATH, Paid, PaymentReceipt, price, price_up_to, quote_in,
+};
 
-use crate::earnest::{Earnest, PATIENCE, seller_id};
+use crate::earnest::{Earnest, PATIENCE, SELLER, seller_id};
 use crate::shop::{Shop, client, raw, read};
 
 fn varies(headers: &HeaderMap) -> bool {
@@ -326,4 +328,18 @@ async fn a_slow_handler_and_a_slow_body_are_given_up() {
         "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nConnection: close\r\n\r\nabc";
     let answer = raw(shop.address, head).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_embedder_proves_its_origin_beside_its_routes() {
+    let earnest = Earnest::start().await;
+    let shop = Shop::open(&earnest, |seller| {
+        let priced =
+            Router::new().route("/weather", get(|| async { "sunny" }).layer(price("$0.02")));
+        priced.layer(seller.layer()).merge(seller.origin_proof())
+    })
+    .await;
+    let reply = shop.get(ORIGIN_PROOF_PATH, None).await;
+    assert_eq!((reply.status, reply.body), (200, format!("{SELLER}\n").into_bytes()));
+    assert_eq!(shop.get("/weather", None).await.status, 402);
 }

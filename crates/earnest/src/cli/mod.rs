@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Overrides;
 
+pub mod bench;
+pub mod demo;
 pub mod sim;
 pub mod up;
 
@@ -42,6 +44,10 @@ pub struct Style {
 pub enum Command {
     /// Runs Earnest: API, jobs, and a simulated PayPal unless another is configured.
     Up(up::Up),
+    /// Measures this build on this machine, as ratios against calibrations in the same run.
+    Bench(bench::Bench),
+    /// Shows the main job, offline, with nothing to configure.
+    Demo(demo::Demo),
     /// Runs a simulated PayPal alone, for anyone's PayPal SDK.
     #[command(subcommand)]
     Sim(sim::SimCommand),
@@ -99,6 +105,8 @@ pub async fn run(cli: Cli) -> ExitCode {
     let style = cli.style;
     match cli.command {
         Command::Up(command) => up::run(command, &style).await,
+        Command::Bench(command) => bench::run(command, &style).await,
+        Command::Demo(command) => demo::run(command, &style).await,
         Command::Sim(command) => sim::run(command, &style).await,
     }
 }

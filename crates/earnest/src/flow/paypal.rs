@@ -48,13 +48,20 @@ pub async fn carry_out(app: &App, id: IntentId) -> Result<(), FlowError> {
         Purpose::VaultSetup(vault) => vault::carry_out_setup(app, intent, vault).await,
         Purpose::VaultToken(vault) => vault::carry_out_token(app, intent, vault).await,
     };
+    unless_taken(done)
+}
+
+/// An intent that somebody else holds, or closed meanwhile, is not a failure: it is theirs.
+///
+/// # Errors
+/// Every other [`FlowError`].
+pub fn unless_taken<T: Default>(done: Result<T, FlowError>) -> Result<T, FlowError> {
     match done {
-        // Somebody else holds it, or closed it meanwhile.
         Err(FlowError::Submit(SubmitError::Refused(refusal)))
             if refusal.code == Code::StateConflict =>
         {
-            tracing::debug!(intent = %id, "left to another process");
-            Ok(())
+            tracing::debug!(why = %refusal.detail, "left to whoever holds the intent");
+            Ok(T::default())
         }
         other => other,
     }

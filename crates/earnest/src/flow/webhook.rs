@@ -10,7 +10,7 @@ use earnest_core::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, 
 use earnest_paypal::webhooks::{self as api, Delivery, Verification};
 use serde::{Deserialize, Serialize};
 
-use super::paypal::FlowError;
+use super::paypal::{FlowError, unless_taken};
 use super::{settle, vault};
 use crate::app::{App, WebhookCheck};
 
@@ -159,7 +159,7 @@ pub async fn act(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
         | "PAYMENT.CAPTURE.DENIED"
         | "PAYMENT.CAPTURE.DECLINED" => {
             if let Some(id) = event.capture.as_ref().or(event.resource.as_ref()) {
-                settle::capture_hinted(app, id).await?;
+                unless_taken(settle::capture_hinted(app, id).await)?;
             }
         }
         "VAULT.PAYMENT-TOKEN.DELETED" | "VAULT.PAYMENT-TOKEN.DELETION-INITIATED" => {
