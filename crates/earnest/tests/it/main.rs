@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
+mod caps;
 mod faults;
 mod forge;
 mod judge;

@@ -1,8 +1,13 @@
 //! The road from a 402 to one capture.
 
+use earnest::config::Config;
+use earnest_core::settings::Settings;
+use earnest_core::settlement::Settlement;
+use paypal_sim::SimConfig;
 use reqwest::Method;
 use serde_json::json;
 
+use crate::judge::all;
 use crate::world::{Change, World, unchanged};
 
 #[tokio::test]
@@ -28,6 +33,50 @@ async fn lines_are_captured_in_one_settlement_and_signed() {
     assert_eq!(receipt["claims"]["captured_micros"], 700_000);
     world.assert_balanced().await;
     assert!(world.sim().violations().is_empty(), "{:?}", world.sim().violations());
+}
+
+/// Forty paid calls at a price: how many captures, and what was captured.
+async fn forty_calls(settings: Settings, price: i64) -> (usize, i64) {
+    let config = Config { settings, ..Config::simulated() };
+    let world = World::with(config, SimConfig::default()).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.policy("owner", json!({})).await;
+    for n in 0..40 {
+        world.spend(price, &format!("call-{n}")).await;
+        world.jobs().await;
+        world.advance(20);
+    }
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    world.settle_down().await;
+    world.mail().await;
+    world.assert_at_rest();
+    world.assert_balanced().await;
+
+    let settlements = all::<Settlement>(world.reader());
+    let sum = |amounts: &mut dyn Iterator<Item = i64>| amounts.sum::<i64>();
+    let captured = sum(&mut settlements.iter().map(|it| it.captured_micros.unwrap().get()));
+    let lines = sum(&mut settlements.iter().map(|it| it.lines_micros.get()));
+    assert_eq!(lines, 40 * price);
+    let carried = world.tab().await["carry_micros"].as_i64().unwrap();
+    assert_eq!(captured, lines - carried);
+    assert!(carried < 10_000, "{carried}");
+    let at_paypal = world.sim().books().balances[0].captured.minor * 10_000;
+    assert_eq!(captured, at_paypal);
+    (settlements.len(), captured)
+}
+
+#[tokio::test]
+async fn forty_paid_calls_settle_in_at_most_three_captures() {
+    for settings in [Settings::default(), Settings::simulated()] {
+        // Below every threshold; a rest below a cent is carried.
+        assert_eq!(forty_calls(settings.clone(), 20_300).await, (1, 810_000));
+        // Past the amount that is settled at, twice, and the end.
+        let (captures, captured) = forty_calls(settings, 1_001_500).await;
+        assert_eq!(captured, 40_060_000);
+        assert!(captures <= 3, "{captures}");
+    }
 }
 
 #[tokio::test]

@@ -294,13 +294,18 @@ impl World {
 
     /// The owner vaults the simulator's buyer.
     pub async fn vault(&self) -> String {
-        let begun = self.call("owner", Method::POST, "/v1/payment-methods", None).await.expect(201);
+        self.vault_as("owner").await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn vault_as(&self, owner: &str) -> String {
+        let begun = self.call(owner, Method::POST, "/v1/payment-methods", None).await.expect(201);
         let url = begun["approve_url"].as_str().unwrap();
         let token = url.split("approval_session_id=").nth(1).unwrap().to_owned();
         self.sim().approve(&token, None).unwrap();
         let id = begun["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/payment-methods/{id}/confirm");
-        let method = self.call("owner", Method::POST, &path, None).await.expect(200);
+        let method = self.call(owner, Method::POST, &path, None).await.expect(200);
         assert_eq!(method["status"], "active");
         id
     }
@@ -330,10 +335,15 @@ impl World {
 
     /// Sets the owner's policy whole.
     pub async fn policy(&self, subject: &str, limits: Value) -> Value {
+        self.policy_as("owner", subject, limits).await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn policy_as(&self, owner: &str, subject: &str, limits: Value) -> Value {
         let path = format!("/v1/policies/{subject}");
-        let read = self.get("owner", &path).await;
+        let read = self.get(owner, &path).await;
         let etag = read.headers["etag"].to_str().unwrap().to_owned();
-        self.call_with("owner", Method::PUT, &path, Some(limits), &[("if-match", &etag)])
+        self.call_with(owner, Method::PUT, &path, Some(limits), &[("if-match", &etag)])
             .await
             .expect(200)
     }
