@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
 mod caps;
+mod cases;
 mod faults;
 mod forge;
 mod judge;
@@ -11,6 +12,7 @@ mod pairs;
 #[cfg(feature = "planted")]
 mod planted;
 mod road;
+mod shop;
 mod tidy;
 mod walks;
 mod webhooks;
