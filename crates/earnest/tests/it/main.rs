@@ -5,12 +5,15 @@
 
 mod caps;
 mod cases;
+mod crash;
+mod dice;
 mod faults;
 mod forge;
 mod judge;
 mod pairs;
 #[cfg(feature = "planted")]
 mod planted;
+mod process;
 mod road;
 mod shop;
 mod tidy;

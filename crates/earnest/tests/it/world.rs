@@ -467,7 +467,7 @@ pub fn client() -> Client {
 }
 
 /// A loopback address nobody else uses, so that its port is still free for the next life.
-fn own_address() -> SocketAddr {
+pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 64 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::SeqCst)], 0))
