@@ -71,8 +71,7 @@ impl Charge {
     fn effect(self) -> Option<Effect> {
         let issue = |issue: &str| Effect::Issue { issue: issue.to_owned() };
         let status = |status, after| Effect::Status { status, retry_after_seconds: None, after };
-        let pending =
-            |then| Effect::Pending { reason: None, then, after_seconds: Some(600) };
+        let pending = |then| Effect::Pending { reason: None, then, after_seconds: Some(600) };
         Some(match self {
             Self::Honest => return None,
             Self::EffectButAnswerLost | Self::DuplicateInvoice => Effect::DropAfter,

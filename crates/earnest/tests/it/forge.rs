@@ -122,7 +122,9 @@ fn with_checksum_of(object: &Value, model: &[u8]) -> Vec<u8> {
     // Gauss: for each bit one row that has it, cleared from all others.
     let (mut wanted, mut chosen) = (crc(model) ^ base, 0_u64);
     for bit in 0..32 {
-        let Some(pivot) = rows.iter().position(|(flips, _)| flips >> bit & 1 == 1) else { continue };
+        let Some(pivot) = rows.iter().position(|(flips, _)| flips >> bit & 1 == 1) else {
+            continue;
+        };
         let pivot = rows.swap_remove(pivot);
         for row in rows.iter_mut().filter(|(flips, _)| flips >> bit & 1 == 1) {
             *row = (row.0 ^ pivot.0, row.1 ^ pivot.1);

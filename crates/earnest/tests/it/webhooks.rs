@@ -17,8 +17,7 @@ use crate::world::World;
 pub async fn pending_settlement(world: &World) -> (String, String) {
     world.policy("owner", json!({})).await;
     world.spend(950_000, "line").await;
-    let pending =
-        Effect::Pending { reason: None, then: Ending::Completed, after_seconds: None };
+    let pending = Effect::Pending { reason: None, then: Ending::Completed, after_seconds: None };
     world.sim().add_fault(Fault::on("orders.create", pending)).unwrap();
     let tab = world.tab().await["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/tabs/{tab}/close");
