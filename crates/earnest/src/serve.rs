@@ -81,6 +81,9 @@ pub struct Start {
     pub sim: SimConfig,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
 }
 
 impl Default for Start {
@@ -90,6 +93,8 @@ impl Default for Start {
             jobs: true,
             sim: SimConfig::default(),
             timeouts: Timeouts::default(),
+            #[cfg(feature = "planted")]
+            planted: crate::planted::Planted::default(),
         }
     }
 }
@@ -133,7 +138,7 @@ impl Running {
         let address = listener
             .local_addr()
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
-        let store = open_store(&config, start.clock.clone()).await?;
+        let store = open_store(options(&config, &start)).await?;
         let sealer = sealer(&config)?;
         let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
@@ -153,6 +158,8 @@ impl Running {
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: config.mode == Mode::Simulated,
+            #[cfg(feature = "planted")]
+            planted: start.planted,
         });
         let stop = CancellationToken::new();
         let router = api::router(app.clone());
@@ -201,17 +208,24 @@ fn make_folder(path: &Path) -> Result<(), StartError> {
     made.map_err(|why| StartError::Folder { path: path.to_owned(), why })
 }
 
-async fn open_store(config: &Config, clock: Clock) -> Result<Store, StartError> {
-    let mode = config.mode.as_str();
-    let options = match &config.data {
-        Some(dir) => {
-            let mut options = Options::file(dir.join("earnest.db"), mode, clock);
-            // Random, so that no two installations share an invoice id at PayPal.
-            options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
-            options
-        }
+fn options(config: &Config, start: &Start) -> Options {
+    let (mode, clock) = (config.mode.as_str(), start.clock.clone());
+    let mut options = match &config.data {
+        Some(dir) => Options::file(dir.join("earnest.db"), mode, clock),
         None => Options::memory(mode, clock),
     };
+    if config.data.is_some() {
+        // Random, so that no two installations share an invoice id at PayPal.
+        options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
+    }
+    #[cfg(feature = "planted")]
+    {
+        options.planted = start.planted.engine;
+    }
+    options
+}
+
+async fn open_store(options: Options) -> Result<Store, StartError> {
     let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
     let opened = opened.map_err(|why| StartError::Provision(why.to_string()))?;
     Ok(opened?)

@@ -14,7 +14,7 @@ use paypal_sim::SimConfig;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::world::{Answer, World, until};
+use crate::world::{Answer, Change, World, until};
 
 /// One delivery as it came over the wire.
 #[derive(Clone, Debug)]
@@ -52,13 +52,16 @@ pub struct Tap(Arc<Mutex<Vec<Overheard>>>);
 
 impl Tap {
     /// A world whose webhooks go to the tap; what is to reach Earnest is delivered by the test.
-    pub async fn world(config: Config, sim: SimConfig) -> (World, Self) {
+    pub async fn world(config: Config, change: &Change) -> (World, Self) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let tap = Self::default();
         let app = Router::new().route("/webhooks/paypal", post(take)).with_state(tap.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        let world = World::with(Config { public_url: Some(url), ..config }, sim).await;
+        let world = {
+            let config = Config { public_url: Some(url), ..config };
+            World::changed(config, SimConfig::default(), change).await
+        };
         world.prove_origin().await;
         world.vault().await;
         (world, tap)

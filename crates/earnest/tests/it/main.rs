@@ -11,10 +11,13 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod caps;
 mod faults;
 mod forge;
 mod judge;
 mod pairs;
+#[cfg(feature = "planted")]
+mod planted;
 mod road;
 mod tidy;
 mod walks;

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::judge;
-use crate::world::World;
+use crate::world::{Change, World, unchanged};
 
 const HOUR: i64 = 3600;
 
@@ -149,8 +149,8 @@ async fn walk_b_a_rest_is_carried_declined_and_written_off() {
 }
 
 /// Walk c up to eight hours of not knowing; `lost` is what happens to every send.
-async fn unknown_for_eight_hours(lost: Effect) -> (World, String) {
-    let world = World::ready().await;
+async fn unknown_for_eight_hours(lost: Effect, change: &Change) -> (World, String) {
+    let world = World::ready_but(change).await;
     world.policy("owner", json!({})).await;
     for n in 0..19 {
         world.spend(50_000, &format!("c-{n}")).await;
@@ -202,7 +202,12 @@ fn first_settlement(world: &World) -> Settlement {
 
 #[tokio::test]
 async fn walk_c_an_unknown_settlement_is_proved_charged() {
-    let (world, tab) = unknown_for_eight_hours(Effect::DropAfter).await;
+    proved_charged(unchanged()).await;
+}
+
+/// The suite behind it, which a planted bug must not pass.
+pub async fn proved_charged(change: Change) {
+    let (world, tab) = unknown_for_eight_hours(Effect::DropAfter, &change).await;
     world.sim().set_faults(Vec::new()).unwrap();
     world.advance(HOUR);
     carry_out(&world).await;
@@ -221,7 +226,12 @@ async fn walk_c_an_unknown_settlement_is_proved_charged() {
 
 #[tokio::test]
 async fn walk_c_an_unknown_settlement_is_proved_not_charged() {
-    let (world, tab) = unknown_for_eight_hours(Effect::DropBefore).await;
+    proved_not_charged(unchanged()).await;
+}
+
+/// The suite behind it, which a planted bug must not pass.
+pub async fn proved_not_charged(change: Change) {
+    let (world, tab) = unknown_for_eight_hours(Effect::DropBefore, &change).await;
     world.sim().set_faults(Vec::new()).unwrap();
     // Reports lie three hours behind, and have to reach three hours past the last send.
     let last = the_intent(&world).last_sent_at.unwrap();

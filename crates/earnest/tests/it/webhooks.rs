@@ -5,13 +5,13 @@ use earnest::config::Config;
 use earnest_core::intent::{Intent, IntentState};
 use earnest_core::settlement::Settlement;
 use earnest_core::vault::Vault;
-use paypal_sim::{Effect, Ending, Fault, SimConfig};
+use paypal_sim::{Effect, Ending, Fault};
 use reqwest::Method;
 use serde_json::json;
 
 use crate::forge::Tap;
 use crate::judge::all;
-use crate::world::World;
+use crate::world::{Change, World, unchanged};
 
 /// Closes the tab with one line of $0.95 on it; the charge stays pending at PayPal.
 pub async fn pending_settlement(world: &World) -> (String, String) {
@@ -74,7 +74,12 @@ async fn a_pending_capture_that_is_denied_freezes_the_tab() {
 
 #[tokio::test]
 async fn a_forged_body_that_verifies_moves_no_money() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    forged_body(unchanged()).await;
+}
+
+/// The suite behind it, which a planted bug must not pass.
+pub async fn forged_body(change: Change) {
+    let (world, tap) = Tap::world(Config::simulated(), &change).await;
     let (tab, capture) = pending_settlement(&world).await;
     let honest = tap.heard("PAYMENT.CAPTURE.PENDING").await;
     let before = reads(&world);
@@ -117,7 +122,7 @@ async fn a_forged_body_that_verifies_moves_no_money() {
 
 #[tokio::test]
 async fn a_repeat_with_another_body_is_refused() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    let (world, tap) = Tap::world(Config::simulated(), &unchanged()).await;
     let (_, capture) = pending_settlement(&world).await;
     let honest = tap.heard("PAYMENT.CAPTURE.PENDING").await;
     for _ in 0..3 {
@@ -140,7 +145,7 @@ async fn a_repeat_with_another_body_is_refused() {
 /// what PayPal decided all the same.
 #[tokio::test]
 async fn a_forgery_that_comes_first_only_costs_the_hint() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    let (world, tap) = Tap::world(Config::simulated(), &unchanged()).await;
     let (_, capture) = pending_settlement(&world).await;
     assert!(world.sim().end_pending(&capture, Ending::Completed));
     let honest = tap.heard("PAYMENT.CAPTURE.COMPLETED").await;
@@ -154,7 +159,7 @@ async fn a_forgery_that_comes_first_only_costs_the_hint() {
 
 #[tokio::test]
 async fn events_of_unknown_types_are_taken_in_and_change_nothing() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    let (world, tap) = Tap::world(Config::simulated(), &unchanged()).await;
     pending_settlement(&world).await;
     let honest = tap.heard("PAYMENT.CAPTURE.PENDING").await;
     let before = (world.totals("paypal_cash").await, reads(&world));
@@ -200,7 +205,7 @@ async fn a_consent_that_was_taken_back_freezes_the_tab() {
 
 #[tokio::test]
 async fn a_consent_that_is_only_said_to_be_gone_stays() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    let (world, tap) = Tap::world(Config::simulated(), &unchanged()).await;
     world.spend(100_000, "before").await;
     let token = all::<Vault>(world.reader()).remove(0).payment_token.unwrap();
     let honest = tap.heard("VAULT.PAYMENT-TOKEN.CREATED").await;
@@ -218,7 +223,7 @@ async fn a_consent_that_is_only_said_to_be_gone_stays() {
 #[tokio::test]
 async fn a_webhook_that_cannot_be_checked_now_is_asked_for_again() {
     let config = Config { webhook_check: WebhookCheck::Postback, ..Config::simulated() };
-    let (world, tap) = Tap::world(config, SimConfig::default()).await;
+    let (world, tap) = Tap::world(config, &unchanged()).await;
     pending_settlement(&world).await;
     let honest = tap.heard("PAYMENT.CAPTURE.PENDING").await;
     let verify = "verify-webhook-signature.post";
@@ -241,7 +246,7 @@ async fn a_webhook_that_cannot_be_checked_now_is_asked_for_again() {
 /// anything that names a capture of another installation at the same merchant account.
 #[tokio::test]
 async fn late_and_strange_events_change_nothing() {
-    let (world, tap) = Tap::world(Config::simulated(), SimConfig::default()).await;
+    let (world, tap) = Tap::world(Config::simulated(), &unchanged()).await;
     let (_, capture) = pending_settlement(&world).await;
     assert!(world.sim().end_pending(&capture, Ending::Completed));
     world.advance(60);

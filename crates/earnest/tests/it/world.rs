@@ -50,7 +50,20 @@ struct Apart {
     sim: Sim,
     runtime: Option<Runtime>,
     config: Config,
+    change: Change,
 }
+
+/// What a test changes about how Earnest starts: a bug to plant, for example.
+pub type Change = Arc<dyn Fn(&mut Start) + Send + Sync>;
+
+/// Nothing.
+pub fn unchanged() -> Change {
+    Arc::new(|_| ())
+}
+
+/// How long the Earnest of a mortal world waits for the answer to a charge: short enough to be
+/// waited for, long enough for a busy machine.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// The longest a test waits for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,11 +112,16 @@ impl World {
     }
 
     pub async fn with(config: Config, sim: SimConfig) -> Self {
+        Self::changed(config, sim, &unchanged()).await
+    }
+
+    pub async fn changed(config: Config, sim: SimConfig, change: &Change) -> Self {
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
-        let start =
+        let mut start =
             Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
         Self { earnest, clock, http: client(), apart: None, _dir: None }
     }
@@ -116,7 +134,7 @@ impl World {
     }
 
     /// Books in a file of its own and a simulator that outlives a [`World::kill`].
-    pub async fn mortal(config: Config, sim: SimConfig) -> Self {
+    pub async fn mortal(config: Config, sim: SimConfig, change: &Change) -> Self {
         let clock = TestClock::new();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let sim = Sim::start(sim).await.unwrap();
@@ -127,10 +145,10 @@ impl World {
             simulator_url: Some(sim.base_url().to_owned()),
             ..config
         };
-        let (runtime, earnest) = start_apart(&config, &clock).await;
+        let (runtime, earnest) = start_apart(&config, &clock, change).await;
         // The next life listens where this one does, so that webhooks find it.
         let config = Config { listen: earnest.address, ..config };
-        let apart = Some(Apart { sim, runtime: Some(runtime), config });
+        let apart = Some(Apart { sim, runtime: Some(runtime), config, change: Arc::clone(change) });
         Self { earnest, clock, http: client(), apart, _dir: Some(dir) }
     }
 
@@ -144,7 +162,7 @@ impl World {
             store.close();
         });
         dead.await.unwrap();
-        let (runtime, earnest) = start_apart(&apart.config, &self.clock).await;
+        let (runtime, earnest) = start_apart(&apart.config, &self.clock, &apart.change).await;
         apart.runtime = Some(runtime);
         self.earnest = earnest;
     }
@@ -276,13 +294,18 @@ impl World {
 
     /// The owner vaults the simulator's buyer.
     pub async fn vault(&self) -> String {
-        let begun = self.call("owner", Method::POST, "/v1/payment-methods", None).await.expect(201);
+        self.vault_as("owner").await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn vault_as(&self, owner: &str) -> String {
+        let begun = self.call(owner, Method::POST, "/v1/payment-methods", None).await.expect(201);
         let url = begun["approve_url"].as_str().unwrap();
         let token = url.split("approval_session_id=").nth(1).unwrap().to_owned();
         self.sim().approve(&token, None).unwrap();
         let id = begun["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/payment-methods/{id}/confirm");
-        let method = self.call("owner", Method::POST, &path, None).await.expect(200);
+        let method = self.call(owner, Method::POST, &path, None).await.expect(200);
         assert_eq!(method["status"], "active");
         id
     }
@@ -299,7 +322,12 @@ impl World {
 
     /// A vaulted owner and a proved seller: ready to buy.
     pub async fn ready() -> Self {
-        let world = Self::new().await;
+        Self::ready_but(&unchanged()).await
+    }
+
+    /// The same, started otherwise.
+    pub async fn ready_but(change: &Change) -> Self {
+        let world = Self::changed(Config::simulated(), SimConfig::default(), change).await;
         world.prove_origin().await;
         world.vault().await;
         world
@@ -307,10 +335,15 @@ impl World {
 
     /// Sets the owner's policy whole.
     pub async fn policy(&self, subject: &str, limits: Value) -> Value {
+        self.policy_as("owner", subject, limits).await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn policy_as(&self, owner: &str, subject: &str, limits: Value) -> Value {
         let path = format!("/v1/policies/{subject}");
-        let read = self.get("owner", &path).await;
+        let read = self.get(owner, &path).await;
         let etag = read.headers["etag"].to_str().unwrap().to_owned();
-        self.call_with("owner", Method::PUT, &path, Some(limits), &[("if-match", &etag)])
+        self.call_with(owner, Method::PUT, &path, Some(limits), &[("if-match", &etag)])
             .await
             .expect(200)
     }
@@ -423,14 +456,15 @@ fn own_address() -> SocketAddr {
 }
 
 /// Starts an Earnest whose every task runs on a runtime of its own.
-async fn start_apart(config: &Config, clock: &TestClock) -> (Runtime, Running) {
+async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Runtime, Running) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-    let (config, moved) = (config.clone(), clock.clone());
+    let (config, moved, change) = (config.clone(), clock.clone(), Arc::clone(change));
     let starting = runtime.spawn(async move {
-        let timeouts = Timeouts { money: Duration::from_millis(500), ..Timeouts::default() };
+        let timeouts = Timeouts { money: ANSWERED_WITHIN, ..Timeouts::default() };
         let clock = Arc::new(move || moved.now());
-        let start = Start { clock, jobs: false, timeouts, ..Start::default() };
+        let mut start = Start { clock, jobs: false, timeouts, ..Start::default() };
+        change(&mut start);
         Running::start(config, start).await.unwrap()
     });
     let running = starting.await.unwrap();
