@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
+mod openapi;
 mod road;
 mod tidy;
 mod world;
