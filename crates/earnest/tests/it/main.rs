@@ -15,6 +15,7 @@ mod caps;
 mod faults;
 mod forge;
 mod judge;
+mod openapi;
 mod pairs;
 #[cfg(feature = "planted")]
 mod planted;

@@ -74,6 +74,8 @@ pub struct Answer {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
     pub body: Value,
+    /// The body as it came.
+    pub bytes: Vec<u8>,
 }
 
 impl Answer {
@@ -269,6 +271,7 @@ impl World {
         body: Option<Value>,
         headers: &[(&str, &str)],
     ) -> Answer {
+        let asked = method.clone();
         let mut request = self.http.request(method, format!("{}{path}", self.earnest.url()));
         if role.starts_with("ek_") {
             request = request.bearer_auth(role);
@@ -281,7 +284,9 @@ impl World {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        answer(request).await
+        let answer = answer(request).await;
+        crate::openapi::check(&asked, path, answer.status.as_u16(), &answer.headers, &answer.bytes);
+        answer
     }
 
     pub async fn get(&self, role: &str, path: &str) -> Answer {
@@ -489,7 +494,7 @@ pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let bytes = answer.bytes().await.unwrap();
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()));
-    Answer { status, headers, body }
+    Answer { status, headers, body, bytes: bytes.to_vec() }
 }
 
 /// An id nobody has.
