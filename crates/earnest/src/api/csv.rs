@@ -13,8 +13,9 @@ pub fn wanted(headers: &HeaderMap, format: Option<&str>) -> bool {
         || accepts.is_some_and(|accept| accept.trim_start().starts_with("text/csv"))
 }
 
-/// Flat rows as a CSV file; the columns are the members of the first row, in order.
-pub fn of_rows(name: &str, rows: &[impl Serialize]) -> Response {
+/// Flat rows as a CSV file; the columns are the members of the first row, in order. Where the list
+/// goes on stands in the header `Next-Cursor`, since a file has no place for it.
+pub fn of_rows(name: &str, rows: &[impl Serialize], next_cursor: Option<&str>) -> Response {
     let rows: Vec<Value> = rows.iter().filter_map(|row| serde_json::to_value(row).ok()).collect();
     let columns: Vec<String> = match rows.first() {
         Some(Value::Object(members)) => members.keys().cloned().collect(),
@@ -30,6 +31,9 @@ pub fn of_rows(name: &str, rows: &[impl Serialize]) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv; charset=utf-8"));
     if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}.csv\"")) {
         headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    if let Some(value) = next_cursor.and_then(|cursor| HeaderValue::from_str(cursor).ok()) {
+        headers.insert("next-cursor", value);
     }
     response
 }

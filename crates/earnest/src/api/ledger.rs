@@ -105,7 +105,7 @@ pub async fn accounts(
         }
     }
     if csv::wanted(&headers, query.format.as_deref()) {
-        return Ok(csv::of_rows("accounts", &data));
+        return Ok(csv::of_rows("accounts", &data, next_cursor.as_deref()));
     }
     Ok(axum::Json(List { data, next_cursor }).into_response())
 }
@@ -181,10 +181,11 @@ pub async fn transfers(
         may_see(&app, &caller, &row.debit) || may_see(&app, &caller, &row.credit)
     };
     let data: Vec<TransferView> = all.filter(seen).collect();
+    let next_cursor = page.next.map(|seq| seq.to_string());
     if csv::wanted(&headers, query.format.as_deref()) {
-        return Ok(csv::of_rows("transfers", &data));
+        return Ok(csv::of_rows("transfers", &data, next_cursor.as_deref()));
     }
-    Ok(axum::Json(List { data, next_cursor: page.next.map(|seq| seq.to_string()) }).into_response())
+    Ok(axum::Json(List { data, next_cursor }).into_response())
 }
 
 /// The sum of all accounts of a currency; memo accounts apart.
@@ -229,7 +230,7 @@ pub async fn trial_balance(
         })
         .collect();
     if csv::wanted(&headers, query.format.as_deref()) {
-        return Ok(csv::of_rows("trial-balance", &data));
+        return Ok(csv::of_rows("trial-balance", &data, None));
     }
     Ok(axum::Json(data).into_response())
 }

@@ -230,7 +230,7 @@ pub async fn list(
     };
     let list = List::of(page, show);
     if csv::wanted(&headers, query.format.as_deref()) {
-        return Ok(csv::of_rows("purchases", &list.data));
+        return Ok(csv::of_rows("purchases", &list.data, list.next_cursor.as_deref()));
     }
     Ok(axum::Json(list).into_response())
 }

@@ -86,7 +86,8 @@ impl World {
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
-        let start = Start { clock: Arc::new(move || moved.now()), jobs: false, sim };
+        let clock_of = Arc::new(move || moved.now());
+        let start = Start { clock: clock_of, jobs: false, sim, vault_dev_owner: false };
         let earnest = Running::start(config, start).await.unwrap();
         let http = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
