@@ -123,6 +123,7 @@ impl World {
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let mut start =
             Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        start.vault_dev_owner = false;
         change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
         Self { earnest, clock, http: client(), apart: None, _dir: None }
