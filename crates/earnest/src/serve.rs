@@ -7,6 +7,7 @@ use earnest_core::admin::{CreateAgent, CreateOwner, CreateSeller, Creation};
 use earnest_core::id::{AgentId, OwnerId, SellerId};
 use earnest_core::party::{ApiKey, Principal};
 use earnest_core::time::Zone;
+use earnest_core::vault::VaultState;
 use earnest_paypal::webhooks::CertStore;
 use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
 use earnest_store::{Options, Store};
@@ -19,7 +20,7 @@ use url::Url;
 
 use crate::app::{App, Parts};
 use crate::config::Config;
-use crate::flow::party;
+use crate::flow::{party, vault};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, sealed};
 
@@ -79,6 +80,10 @@ pub struct Start {
     pub jobs: bool,
     /// How the simulator is set up, where this process runs it.
     pub sim: SimConfig,
+    /// Whether the development owner has a way to pay from the start, where this process runs the
+    /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
+    /// vaulted with the one before is gone.
+    pub vault_dev_owner: bool,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
     /// The bug to plant, for tests of tests.
@@ -93,6 +98,7 @@ impl Default for Start {
             jobs: true,
             sim: SimConfig::default(),
             timeouts: Timeouts::default(),
+            vault_dev_owner: true,
             #[cfg(feature = "planted")]
             planted: crate::planted::Planted::default(),
         }
@@ -175,6 +181,9 @@ impl Running {
         if config.mode == Mode::Simulated && config.webhook_id.is_none() {
             register_webhook(&app).await;
         }
+        if let (true, Some(sim), Some(dev)) = (start.vault_dev_owner, &sim, &dev) {
+            vault_dev_owner(&app, sim, dev).await;
+        }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
         Ok(Self { app, address, sim, dev, stop, server, jobs })
     }
@@ -241,7 +250,10 @@ fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
 }
 
 /// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.
-async fn connect(
+///
+/// # Errors
+/// [`StartError::Paypal`] when it is not configured, or wrongly.
+pub async fn connect(
     config: &Config,
     sim: SimConfig,
 ) -> Result<(Option<Sim>, earnest_paypal::Config), StartError> {
@@ -306,6 +318,29 @@ async fn register_webhook(app: &App) {
     match exchange.resource() {
         Some(Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
         _ => tracing::warn!(outcome = exchange.outcome.as_str(), "no webhook was registered"),
+    }
+}
+
+/// Vaults the simulator's buyer for the development owner. Nothing depends on it but convenience,
+/// so that a failure is only said.
+async fn vault_dev_owner(app: &App, sim: &Sim, dev: &DevKeys) {
+    let Ok(owner) = dev.owner.id.parse::<OwnerId>() else {
+        return tracing::warn!("dev-keys.json names no owner");
+    };
+    let begun = match vault::begin(app, owner).await {
+        Ok(begun) => begun,
+        Err(error) => return tracing::warn!(%error, "the development owner has no way to pay"),
+    };
+    let consented =
+        begun.setup_token.as_ref().is_some_and(|token| sim.approve(token, None).is_ok());
+    let confirmed = match consented {
+        true => vault::confirm(app, begun.id).await,
+        false => Ok(Some(begun)),
+    };
+    match confirmed {
+        Ok(Some(vault)) if vault.state == VaultState::Active => {}
+        Ok(_) => tracing::warn!("the development owner has no way to pay"),
+        Err(error) => tracing::warn!(%error, "the development owner has no way to pay"),
     }
 }
 

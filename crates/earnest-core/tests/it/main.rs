@@ -20,6 +20,8 @@ mod invariants;
 mod ledger;
 mod ledger_model;
 mod owners;
+#[cfg(feature = "planted")]
+mod planted;
 mod reports;
 mod settlements;
 mod sim;

@@ -55,6 +55,7 @@ pub struct AccountQuery {
     /// Accounts whose name begins so, such as `tab:`.
     prefix: Option<String>,
     /// `csv` for a file that a spreadsheet reads; `json` otherwise.
+    #[param(inline)]
     format: Option<Format>,
 }
 
@@ -183,7 +184,7 @@ fn own_accounts(
 
 /// Accounts by name: the operator's view has all of them, an owner's or seller's its own.
 #[utoipa::path(get, path = "/v1/accounts", tag = "ledger", security(("key" = [])), params(AccountQuery),
-    responses((status = 200, content((List<AccountView> = "application/json"), (String = "text/csv"))),
+    responses((status = 200, description = "As JSON, or as CSV", content((List<AccountView> = "application/json"), (String = "text/csv"))),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn accounts(
     State(app): State<App>,
@@ -288,6 +289,7 @@ pub struct TransferQuery {
     /// What `next_cursor` of the page before said.
     cursor: Option<String>,
     /// `csv` for a file that a spreadsheet reads; `json` otherwise.
+    #[param(inline)]
     format: Option<Format>,
 }
 
@@ -352,7 +354,7 @@ fn own_transfers(
 /// Transfers in the order they were booked. An owner or seller sees those of its own accounts, and
 /// of the other side only what kind of account it is.
 #[utoipa::path(get, path = "/v1/transfers", tag = "ledger", security(("key" = [])), params(TransferQuery),
-    responses((status = 200, content((List<TransferView> = "application/json"), (String = "text/csv"))),
+    responses((status = 200, description = "As JSON, or as CSV", content((List<TransferView> = "application/json"), (String = "text/csv"))),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn transfers(
     State(app): State<App>,
@@ -402,12 +404,13 @@ impl csv::Columns for TrialView {
 #[into_params(parameter_in = Query)]
 pub struct TrialQuery {
     /// `csv` for a file that a spreadsheet reads; `json` otherwise.
+    #[param(inline)]
     format: Option<Format>,
 }
 
 /// The trial balance.
 #[utoipa::path(get, path = "/v1/trial-balance", tag = "ledger", security(("key" = [])), params(TrialQuery),
-    responses((status = 200, content((Vec<TrialView> = "application/json"), (String = "text/csv"))),
+    responses((status = 200, description = "As JSON, or as CSV", content((Vec<TrialView> = "application/json"), (String = "text/csv"))),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn trial_balance(
     State(app): State<App>,

@@ -13,6 +13,7 @@ use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use utoipa::OpenApi;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -132,18 +133,17 @@ fn described() -> OpenApiRouter<App> {
 /// The OpenAPI 3.1 description of every route.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut description = described().into_openapi();
-    name_operations(&mut description);
+    complete(&mut description);
     description
 }
 
-/// Gives every operation a name of its own, made of its method and path: handlers are called `get`
-/// and `list` in more than one module.
-fn name_operations(description: &mut utoipa::openapi::OpenApi) {
+/// What holds of every operation and is so written once: a name of its own (handlers are called
+/// `get` and `list` in more than one module), and how it is refused or breaks.
+fn complete(description: &mut utoipa::openapi::OpenApi) {
     for (path, item) in &mut description.paths.paths {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let words = path.chars().map(plain).collect::<String>();
         let words: Vec<&str> = words.split('_').filter(|word| !word.is_empty()).collect();
-        let words = words.join("_");
         let operations = [
             ("get", &mut item.get),
             ("put", &mut item.put),
@@ -152,11 +152,27 @@ fn name_operations(description: &mut utoipa::openapi::OpenApi) {
             ("patch", &mut item.patch),
         ];
         for (method, operation) in operations {
-            if let Some(operation) = operation {
-                operation.operation_id = Some(format!("{method}_{words}"));
+            let Some(operation) = operation else { continue };
+            operation.operation_id = Some(format!("{method}_{}", words.join("_")));
+            let responses = &mut operation.responses.responses;
+            for (status, why) in [("4XX", "Refused"), ("5XX", "Not carried out")] {
+                responses.entry(status.to_owned()).or_insert_with(|| problem_response(why));
+            }
+            for response in responses.values_mut() {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    response.description = "As asked for".to_owned();
+                }
             }
         }
     }
+}
+
+fn problem_response(why: &str) -> RefOr<utoipa::openapi::Response> {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    let response = ResponseBuilder::new().description(why);
+    RefOr::T(response.content("application/problem+json", content).build())
 }
 
 /// This description.

@@ -185,6 +185,7 @@ pub struct PurchaseQuery {
     /// For the operator: whose.
     owner: Option<String>,
     /// `csv` for a file that a spreadsheet reads; `json` otherwise.
+    #[param(inline)]
     format: Option<Format>,
 }
 
@@ -236,7 +237,7 @@ fn whose(caller: &Caller, named: Option<&str>) -> ApiResult<OwnerId> {
 
 /// Purchases, newest first, those that were refused or wait included.
 #[utoipa::path(get, path = "/v1/purchases", tag = "agent", security(("key" = [])), params(PurchaseQuery),
-    responses((status = 200, content((List<PurchaseView> = "application/json"), (String = "text/csv"))),
+    responses((status = 200, description = "As JSON, or as CSV", content((List<PurchaseView> = "application/json"), (String = "text/csv"))),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
     State(app): State<App>,

@@ -36,7 +36,7 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
 /// When the books cannot be read.
 pub fn own_limit(app: &App, owner: OwnerId) -> Result<Option<Micros>, FlowError> {
     let policy = app.store.reader().row::<Policy>(PolicySubject::Owner(owner))?;
-    let limits = policy.and_then(|policy| policy.limits());
+    let limits = policy.as_ref().and_then(Policy::limits);
     Ok(limits.and_then(|limits| limits.tab_limit_micros))
 }
 

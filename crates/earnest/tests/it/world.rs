@@ -76,6 +76,8 @@ pub struct Answer {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
     pub body: Value,
+    /// The body as it came.
+    pub bytes: Vec<u8>,
 }
 
 impl Answer {
@@ -123,6 +125,7 @@ impl World {
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let mut start =
             Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        start.vault_dev_owner = false;
         change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
         Self { earnest, clock, http: client(), broken: Mutex::default(), apart: None, _dir: None }
@@ -131,7 +134,8 @@ impl World {
     /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
     /// no other.
     pub async fn in_real_time() -> Self {
-        let earnest = Running::start(Config::simulated(), Start::default()).await.unwrap();
+        let start = Start { vault_dev_owner: false, ..Start::default() };
+        let earnest = Running::start(Config::simulated(), start).await.unwrap();
         Self {
             earnest,
             clock: TestClock::new(),
@@ -278,6 +282,7 @@ impl World {
         body: Option<Value>,
         headers: &[(&str, &str)],
     ) -> Answer {
+        let asked = method.clone();
         let mut request = self.http.request(method, format!("{}{path}", self.earnest.url()));
         if role.starts_with("ek_") {
             request = request.bearer_auth(role);
@@ -291,6 +296,7 @@ impl World {
             request = request.json(&body);
         }
         let answer = answer(request).await;
+        crate::openapi::check(&asked, path, answer.status.as_u16(), &answer.headers, &answer.bytes);
         if answer.status.is_server_error() {
             self.broken.lock().unwrap().push(format!("{path}: {}", answer.body));
         }
@@ -507,7 +513,7 @@ pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let bytes = answer.bytes().await.unwrap();
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()));
-    Answer { status, headers, body }
+    Answer { status, headers, body, bytes: bytes.to_vec() }
 }
 
 /// An id nobody has.

@@ -212,7 +212,7 @@ impl Life {
     }
 
     fn limits(&self, buyer: Buyer) -> (Limits, Limits) {
-        let read = |subject| self.world.row::<Policy>(subject).limits().unwrap();
+        let read = |subject| self.world.row::<Policy>(subject).limits().cloned().unwrap();
         let owner = read(PolicySubject::Owner(buyer.owner));
         let mut agent = read(PolicySubject::Agent(buyer.agent));
         agent.day_cap_micros = agent.day_cap_micros.or(owner.day_cap_micros);
@@ -307,7 +307,23 @@ impl Life {
             self.world.pass(seconds);
             self.world.run(Tick).unwrap();
         }
-        format!("{seconds} s pass")
+        // Sessions end, and the treasurer looks at everything.
+        let settled = if seconds >= 1_800 { self.rounds() } else { String::new() };
+        format!("{seconds} s pass{settled}")
+    }
+
+    fn rounds(&mut self) -> String {
+        let live: Vec<_> = self.seen.rows.tabs.values().filter(|tab| !tab.finished).collect();
+        let tabs: Vec<_> = live.into_iter().map(|tab| (tab.owner, tab.id)).collect();
+        let mut said = String::new();
+        for (owner, tab) in tabs {
+            said += &match self.world.treasure(owner, tab, false) {
+                Settled::Planned(one) => format!("; {tab} settles {}", one.amount_micros),
+                Settled::Carried(why) => format!("; {tab}: {why}"),
+                Settled::Waited(_) => String::new(),
+            };
+        }
+        said
     }
 
     fn treasure(&mut self) -> String {
@@ -342,6 +358,10 @@ impl Life {
         let Purpose::Settlement(id) = intent.purpose else { panic!("{intent:?}") };
         let settlement: Settlement = self.world.row(id);
         let now = self.world.now();
+        if !intent.may_send(now) && self.random.one_in(3) {
+            // Somebody is impatient; PayPal may have forgotten the key.
+            assert!(self.world.claim(intent.id).is_err(), "{} was sent again", intent.id);
+        }
         let sends = intent.may_send(now) && (intent.sends == 0 || self.random.one_in(2));
         let (fence, fate) = if sends {
             let fence = self.world.claim(intent.id).unwrap().fence;

@@ -75,7 +75,7 @@ fn settings(random: &mut Random) -> Settings {
         report_grace_seconds: 10,
         credit_line_start_micros: crate::world::micros(8_000_000),
         settle_at_micros: crate::world::micros(3_000_000),
-        min_settlement_micros: crate::world::micros(if simulated { 10_000 } else { 1_000_000 }),
+        min_settlement_micros: crate::world::micros(if simulated { 10_000 } else { 2_500_000 }),
         confirm_not_charged_above_micros: crate::world::micros(2_000_000),
         ..base
     }

@@ -134,7 +134,7 @@ impl PayPal {
         if !self.healthy && random.below(6) == 0 {
             return Fate::Unknown;
         }
-        if !self.healthy && random.below(30) == 0 {
+        if !self.healthy && random.below(12) == 0 {
             // A report that says it is complete, and is not.
             return Fate::NotCharged;
         }
