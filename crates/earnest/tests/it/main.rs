@@ -26,6 +26,7 @@ mod process;
 mod road;
 mod shop;
 mod tidy;
+mod vaulting;
 mod walks;
 mod webhooks;
 mod world;
