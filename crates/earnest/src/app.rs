@@ -93,9 +93,25 @@ pub struct Inner {
     clock: Clock,
     remembered: RwLock<Memory>,
     /// Wakes the jobs when there is something to do.
-    pub wake: tokio::sync::Notify,
+    pub wake: Wake,
     /// What goes on after its request was answered; the books are closed only when it has ended.
     pub tasks: tokio_util::task::TaskTracker,
+}
+
+/// Wakes every job that listens; none misses it because it was busy.
+#[derive(Default)]
+pub struct Wake(tokio::sync::watch::Sender<()>);
+
+impl Wake {
+    /// There is something to do.
+    pub fn notify(&self) {
+        self.0.send_replace(());
+    }
+
+    /// What changes each time there is something to do.
+    pub fn listen(&self) -> tokio::sync::watch::Receiver<()> {
+        self.0.subscribe()
+    }
 }
 
 /// A verified key.
@@ -148,7 +164,7 @@ impl App {
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
-            wake: tokio::sync::Notify::new(),
+            wake: Wake::default(),
             tasks: tokio_util::task::TaskTracker::new(),
         }))
     }

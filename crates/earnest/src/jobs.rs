@@ -10,6 +10,8 @@ use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::report::{Expire, Tick};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,27 +26,66 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
+/// How many PayPal calls are under way at once: one that hangs holds up no other.
+const CALLS: usize = 16;
+
 /// Runs the jobs until told to stop; a job that is under way is finished first.
+///
+/// The report clock, the books and PayPal go on apart from each other: a PayPal that does not answer
+/// delays its own calls and nothing else.
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = tick.tick() => {
-                    if let Err(error) = app.store.submit(Tick).await {
-                        tracing::error!(%error, "the report clock does not advance");
-                    }
-                }
-                () = app.wake.notified() => {}
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            if let Err(error) = look(&app).await {
-                tracing::error!(%error, "a job failed");
-            }
-        }
+        tokio::join!(clock(&app, &stop), books(&app, &stop), calls(&app, &stop));
     })
+}
+
+async fn clock(app: &App, stop: &CancellationToken) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        if let Err(error) = app.store.submit(Tick).await {
+            tracing::error!(%error, "the report clock does not advance");
+        }
+    }
+}
+
+async fn books(app: &App, stop: &CancellationToken) {
+    let mut woken = app.wake.listen();
+    while pause(&mut woken, stop).await {
+        log_turn(look_at_books(app).await);
+    }
+}
+
+async fn calls(app: &App, stop: &CancellationToken) {
+    let mut woken = app.wake.listen();
+    while pause(&mut woken, stop).await {
+        log_turn(intents(app).await);
+    }
+}
+
+/// Waits for the next turn; `false` when there is none.
+async fn pause(woken: &mut watch::Receiver<()>, stop: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => false,
+        _ = woken.changed() => true,
+        () = tokio::time::sleep(LOOK) => true,
+    }
+}
+
+fn log_turn(turn: Result<(), FlowError>) {
+    if let Err(error) = turn {
+        tracing::error!(%error, "a job failed");
+    }
+}
+
+async fn look_at_books(app: &App) -> Result<(), FlowError> {
+    expire(app).await?;
+    treasurer(app).await?;
+    receipts(app).await
 }
 
 /// One turn of every job but the report clock. Tests call it themselves.
@@ -101,19 +142,18 @@ pub async fn treasurer(app: &App) -> Result<(), FlowError> {
     }
 }
 
-/// Carries out intents that are due.
+/// Carries out intents that are due, many at once.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn intents(app: &App) -> Result<(), FlowError> {
     let now = app.now();
     let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
-    for intent in page.items {
-        if intent.next_at > now {
-            break;
-        }
+    let due = page.items.into_iter().take_while(|intent| intent.next_at <= now);
+    let calls = due.map(|intent| async move {
         log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
-    }
+    });
+    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
     Ok(())
 }
 

@@ -219,7 +219,7 @@ pub async fn confirm_not_charged(
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<IntentView>> {
     let intent = app.store.submit(ConfirmNotCharged { intent: id::<IntentId>(&text)? }).await?;
-    app.wake.notify_one();
+    app.wake.notify();
     Ok(axum::Json(show(&intent)))
 }
 

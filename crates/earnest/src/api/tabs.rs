@@ -161,7 +161,7 @@ pub async fn close(
 ) -> ApiResult<(StatusCode, axum::Json<TabView>)> {
     let tab = find_own(&app, owner, &text)?;
     let closed = app.store.submit(CloseByOwner { owner, tab: tab.id }).await?;
-    app.wake.notify_one();
+    app.wake.notify();
     Ok((StatusCode::ACCEPTED, axum::Json(show(&app, &closed)?)))
 }
 

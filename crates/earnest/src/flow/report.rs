@@ -90,7 +90,7 @@ async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult
             step => step,
         };
         if step != Step::Moved {
-            app.wake.notify_one();
+            app.wake.notify();
             return Ok(known(step));
         }
     }

@@ -67,7 +67,7 @@ pub async fn settle(
     let settled = app.store.submit(unit).await?;
     if let Settled::Planned(settlement) = &settled {
         tracing::info!(settlement = %settlement.id, tab = %tab, why = %settlement.why, "settlement planned");
-        app.wake.notify_one();
+        app.wake.notify();
     }
     Ok(settled)
 }
@@ -286,7 +286,7 @@ pub(crate) async fn record(
     };
     let settlement = app.store.submit(unit).await?;
     tracing::info!(settlement = %settlement.id, state = ?settlement.state, "outcome recorded");
-    app.wake.notify_one();
+    app.wake.notify();
     Ok(())
 }
 

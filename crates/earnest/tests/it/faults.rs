@@ -422,3 +422,39 @@ async fn heavy_every_fault_meets_every_kill_and_all_comes_to_rest() {
     let failed = run_all(rows).await;
     assert!(failed.is_empty(), "{} rows failed:\n{}", failed.len(), failed.join("\n"));
 }
+
+/// A call that hangs holds up its own settlement and no other.
+#[tokio::test]
+async fn a_call_that_hangs_holds_up_no_other() {
+    let world = World::mortal(Config::simulated(), SimConfig::default(), &unchanged()).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.spend(50_000, "first").await;
+    let slow = world.tab().await["id"].as_str().unwrap().to_owned();
+    let close = |tab: &str| format!("/v1/tabs/{tab}/close");
+    world.call("owner", Method::POST, &close(&slow), None).await.expect(202);
+    earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+    world.advance(1);
+    world.spend(70_000, "second").await;
+    let quick = world.tab().await["id"].as_str().unwrap().to_owned();
+    assert_ne!(slow, quick);
+    world.call("owner", Method::POST, &close(&quick), None).await.expect(202);
+    earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+
+    let hangs = Effect::Delay { milliseconds: 2_000, after: false };
+    let hangs = Fault { contains: Some(slow.clone()), ..Fault::on("orders.create", hangs) };
+    world.sim().add_fault(hangs).unwrap();
+    let app = world.earnest.app.clone();
+    let calls = tokio::spawn(async move { earnest::jobs::intents(&app).await });
+    fired(&world, |faults| faults[0]["fired"] == 1).await;
+    let of = |tab: &str| {
+        let mut settlements = all::<Settlement>(world.reader());
+        settlements.retain(|settlement| settlement.tab.to_string() == tab);
+        settlements.remove(0)
+    };
+    until("the other is captured", || of(&quick).is_captured()).await;
+    assert!(!of(&slow).is_captured(), "the first still hangs");
+    calls.await.unwrap().unwrap();
+    assert!(of(&slow).is_captured());
+    world.assert_sound();
+}

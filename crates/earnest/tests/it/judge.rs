@@ -24,9 +24,10 @@ pub fn all<R: Record>(reader: &Reader) -> Vec<R> {
 
 /// Everything that is wrong with the books, in words: what `earnest audit` says.
 pub fn breaches(reader: &Reader) -> Vec<String> {
+    let known = reader.head().unwrap().seq;
     let (audit, seen) = earnest::audit::auditor();
     let found = audit.run(reader).unwrap();
-    assert_eq!(seen.get().entries, reader.head().unwrap().seq, "it looked at every entry");
+    assert!(seen.get().entries >= known, "it looked at every entry");
     found.iter().map(ToString::to_string).collect()
 }
 
