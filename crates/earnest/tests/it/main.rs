@@ -18,6 +18,7 @@ mod dice;
 mod faults;
 mod forge;
 mod judge;
+mod late;
 mod openapi;
 mod pairs;
 #[cfg(feature = "planted")]

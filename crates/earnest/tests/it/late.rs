@@ -1,0 +1,151 @@
+//! Money that arrives when the books had given it up: PayPal runs a charge after it was proved not
+//! to have happened, or after it was refused.
+
+use earnest::config::Config;
+use earnest_core::intent::{Intent, IntentState};
+use earnest_core::settlement::{Settlement, SettlementState};
+use earnest_core::vault::Vault;
+use paypal_sim::{Effect, Fault, SimConfig};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::judge::all;
+use crate::world::World;
+
+/// One settlement of $0.95 whose only attempt is proved not charged, its lines not yet attempted
+/// again.
+async fn given_up(unique_invoices: bool) -> (World, Settlement) {
+    let sim = SimConfig { unique_invoices, ..SimConfig::default() };
+    let world = World::with(Config::simulated(), sim).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.policy("owner", json!({})).await;
+    world.spend(950_000, "line").await;
+    world.sim().set_faults(vec![Fault::on("orders.create", Effect::DropBefore).always()]).unwrap();
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    for _ in 0..60 {
+        earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+        let settlement = all::<Settlement>(world.reader()).remove(0);
+        if settlement.state == SettlementState::NotCharged {
+            return (world, settlement);
+        }
+        earnest::jobs::intents(&world.earnest.app).await.unwrap();
+        let settlement = all::<Settlement>(world.reader()).remove(0);
+        if settlement.state == SettlementState::NotCharged {
+            return (world, settlement);
+        }
+        world.advance(900);
+    }
+    panic!("never proved: {:#?}", all::<Intent>(world.reader()));
+}
+
+/// The charge happens after all: the very request that was given up is carried out at PayPal.
+async fn happens_after_all(world: &World, settlement: &Settlement) {
+    world.sim().set_faults(Vec::new()).unwrap();
+    let base = world.sim().base_url();
+    let token = world
+        .http
+        .post(format!("{base}/v1/oauth2/token"))
+        .basic_auth("sim", Some("sim"))
+        .form(&[("grant_type", "client_credentials")]);
+    let token: Value = token.send().await.unwrap().json().await.unwrap();
+    let vault = all::<Vault>(world.reader()).remove(0).payment_token.unwrap();
+    let amount = json!({ "currency_code": "USD", "value": "0.95" });
+    let unit = json!({ "amount": amount, "invoice_id": settlement.invoice_id });
+    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
+    let order = json!({
+        "intent": "CAPTURE",
+        "purchase_units": [unit],
+        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
+    });
+    let charge = world
+        .http
+        .post(format!("{base}/v2/checkout/orders"))
+        .bearer_auth(token["access_token"].as_str().unwrap())
+        .header("paypal-request-id", "late")
+        .json(&order);
+    let charged = charge.send().await.unwrap();
+    assert_eq!(charged.status(), 201, "{}", charged.text().await.unwrap());
+}
+
+fn alarms(world: &World) -> Vec<String> {
+    let events = world.reader().events(0, 1_000_000).unwrap().events;
+    let kinds = events.into_iter().map(|it| it.event.kind);
+    kinds.filter(|kind| kind.starts_with("alarm.")).collect()
+}
+
+#[tokio::test]
+async fn a_charge_that_happens_after_its_proof_is_kept_in_suspense_and_finds_its_place() {
+    let (world, settlement) = given_up(true).await;
+    let owed = format!("tab:{}:owed", settlement.tab);
+    assert_eq!(world.totals(&owed).await, "0/950/0/0");
+    happens_after_all(&world, &settlement).await;
+    // The webhook makes Earnest read; the attempt is closed, so the money waits for its place.
+    world.mail().await;
+    assert_eq!(world.totals("suspense").await, "0/0/0/950");
+    assert_eq!(world.totals("paypal_cash").await, "0/950/0/520");
+    assert_eq!(world.totals(&owed).await, "0/950/0/0");
+    assert_eq!(alarms(&world), ["alarm.capture_of_closed_intent"]);
+    world.assert_sound();
+
+    // The next attempt, under the same invoice, is refused as a duplicate and then found.
+    for _ in 0..40 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    world.mail().await;
+    let settled = all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((settled.state, settled.attempt), (SettlementState::Captured, 2));
+    assert_eq!(world.totals("suspense").await, "0/950/0/950");
+    assert_eq!(world.totals(&owed).await, "0/950/0/950");
+    let charges = world.sim().books();
+    assert_eq!(charges.balances[0].captured.minor, 95, "charged once");
+    world.assert_at_rest();
+    world.assert_balanced().await;
+}
+
+/// The same where no webhook tells: the next attempt finds it by itself.
+#[tokio::test]
+async fn a_charge_that_happens_after_its_proof_is_found_without_a_webhook() {
+    let (world, settlement) = given_up(true).await;
+    happens_after_all(&world, &settlement).await;
+    let silent = Fault::on_event("*", Effect::WebhookNever).always();
+    world.sim().set_faults(vec![silent]).unwrap();
+    for _ in 0..40 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    let settled = all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((settled.state, settled.attempt), (SettlementState::Captured, 2));
+    let first = world.reader().row::<Intent>(settlement.intent).unwrap().unwrap();
+    assert_eq!(first.state, IntentState::NotCharged);
+    assert_eq!(world.totals("paypal_cash").await, "0/950/0/520");
+    world.assert_at_rest();
+    world.assert_balanced().await;
+}
+
+/// Where the account does not block it, the second attempt is a second charge: it cannot be undone
+/// here, so it is in suspense, seen, and nobody is billed for it.
+#[tokio::test]
+async fn a_second_charge_under_one_invoice_is_seen_and_billed_to_nobody() {
+    let (world, settlement) = given_up(false).await;
+    world.sim().set_faults(Vec::new()).unwrap();
+    world.settle_down().await;
+    world.mail().await;
+    let settled = all::<Settlement>(world.reader()).remove(0);
+    assert_eq!(settled.state, SettlementState::Captured);
+    // Then the first one happens after all, under the same invoice, which this account allows.
+    let owed = format!("tab:{}:owed", settlement.tab);
+    assert_eq!(world.totals(&owed).await, "0/950/0/950");
+    happens_after_all(&world, &settlement).await;
+    world.mail().await;
+    assert_eq!(world.totals(&owed).await, "0/950/0/950");
+    assert_eq!(world.totals("suspense").await, "0/0/0/950");
+    assert_eq!(world.totals("paypal_cash").await, "0/1900/0/1040");
+    assert_eq!(alarms(&world), ["alarm.capture_of_closed_intent"]);
+    let wrongs = world.wrongs();
+    let expected = format!("invoice {} was captured 2 times", settlement.invoice_id);
+    assert_eq!(wrongs, [expected], "nothing else is wrong");
+    world.assert_balanced().await;
+}
