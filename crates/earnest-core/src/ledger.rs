@@ -615,7 +615,9 @@ fn pending(books: &impl Books, id: TransferId) -> Result<Hold, Rejection> {
     let Some(hold) = books.hold(id) else { return Err(Rejection::NoHold(id)) };
     let resolved = hold.state != HoldState::Pending;
     #[cfg(feature = "planted")]
-    let resolved = resolved && !crate::planted::on(crate::planted::Bug::ResolveTwice);
+    let resolved = resolved
+        && !crate::planted::on(crate::planted::Bug::ResolveTwice)
+        && !crate::planted::on(crate::planted::Bug::PostAfterExpiry);
     if resolved { Err(Rejection::Resolved(id)) } else { Ok(hold) }
 }
 
@@ -658,9 +660,9 @@ impl Draft {
             return Ok(());
         };
         let used = totals.debits().ok_or(overflow)?;
-        // What is past the largest amount is room for every amount there is.
-        let most = totals.credits_posted.checked_add(room).unwrap_or(Micros::MAX);
-        if used > most {
+        // Room past what can be counted is room enough.
+        let most = totals.credits_posted.checked_add(room);
+        if most.is_some_and(|most| used > most) {
             let used = used.saturating_sub(totals.credits_posted);
             return Err(Rejection::NoRoom { account: leg.debit, used, room });
         }

@@ -14,16 +14,33 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::as_conversions))]
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod answer;
+pub mod approval;
 pub mod authorize;
 pub mod entry;
+pub mod fee;
 pub mod id;
+pub mod intent;
+pub mod invariant;
 pub mod jws;
 pub mod ledger;
 pub mod money;
+pub mod party;
 #[cfg(feature = "planted")]
 pub mod planted;
+pub mod policy;
 pub mod problem;
+pub mod purchase;
 pub mod quote;
+pub mod receipt;
+pub mod reconcile;
+pub mod report;
+pub mod settings;
+pub mod settlement;
+pub mod tab;
 pub mod time;
+pub mod treasurer;
 pub mod unit;
+pub mod vault;
 pub mod voucher;

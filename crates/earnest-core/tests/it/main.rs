@@ -1,4 +1,4 @@
-//! The rules, seen from outside.
+//! The rules, run as they run for everybody: units through the store, in memory and on SQLite.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -7,7 +7,25 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::unreachable,
-    reason = "a test that panics has failed, which is what it is for"
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test that panics has failed, which is what it is for; threads and seeds from the \
+              environment are the test's, not the rules'"
 )]
 
+mod approvals;
+mod authorize;
+mod caps;
+mod invariants;
+mod ledger;
 mod ledger_model;
+mod owners;
+#[cfg(feature = "planted")]
+mod planted;
+mod reports;
+mod settlements;
+mod sim;
+mod treasurer;
+mod walks;
+mod windows;
+mod world;

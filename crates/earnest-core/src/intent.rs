@@ -1,0 +1,486 @@
+//! Our record of a PayPal call and its fate.
+//!
+//! A call to PayPal is made only after commit, and only from an intent. *Unknown* is a state, never
+//! a guess: inside the key's retention the same bytes are sent again under the same key; after it
+//! nothing is ever posted again, only read, until evidence resolves the intent.
+//!
+//! This module knows no PayPal JSON: the request is an opaque text that the caller's PayPal client
+//! wrote, kept with its hash so that what is repeated is what was sent.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::{IntentId, OwnerId, SettlementId, VaultId};
+use crate::money::Micros;
+use crate::problem::{Code, Refusal};
+use crate::time::{Timestamp, after};
+use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
+
+/// What an intent is for: who takes its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "for", content = "id", rename_all = "snake_case")]
+pub enum Purpose {
+    /// The one capture of a settlement.
+    Settlement(SettlementId),
+    /// The first half of vaulting a way to pay: a page for the payer.
+    VaultSetup(VaultId),
+    /// The second half: the lasting token.
+    VaultToken(VaultId),
+}
+
+/// Where an intent stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntentState {
+    /// Committed, not sent.
+    Planned,
+    /// Sent at least once; no answer recorded yet.
+    Sent,
+    /// PayPal is still deciding. Polled without a deadline.
+    Pending,
+    /// It happened.
+    Done,
+    /// The payer's side said no.
+    Declined,
+    /// Proved that nothing was charged.
+    NotCharged,
+    /// PayPal refused the request itself: our mistake or our account's.
+    Refused,
+    /// The answer was lost. Resolved by evidence only.
+    Unknown,
+}
+
+impl Purpose {
+    /// How long after the first send the same key may be sent again: PayPal's retention (6 h for
+    /// orders, 3 h for the vault) less half an hour.
+    pub const fn repeat_seconds(self) -> i64 {
+        match self {
+            Self::Settlement(_) => 6 * 3600 - 1800,
+            Self::VaultSetup(_) | Self::VaultToken(_) => 3 * 3600 - 1800,
+        }
+    }
+}
+
+impl IntentState {
+    /// Whether an outcome still has to come.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Planned | Self::Sent | Self::Pending | Self::Unknown)
+    }
+}
+
+/// The right to send, for a while. A result is recorded only under the fence it was claimed with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Which process.
+    pub node: String,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// Something learnt about an intent: an answer, a read-back, a search.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// When it was learnt.
+    pub at: Timestamp,
+    /// What was done: `answer`, `read`, `search`, `late_answer`.
+    pub how: String,
+    /// What it said, redacted.
+    pub said: Value,
+}
+
+/// The most pieces of evidence kept on one intent; the first and the newest stay.
+const MAX_EVIDENCE: usize = 40;
+
+/// A PayPal call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// Its id.
+    pub id: IntentId,
+    /// Whose business it is.
+    pub owner: OwnerId,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// `PayPal-Request-Id`.
+    pub key: String,
+    /// The invoice id that the resource carries, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invoice_id: Option<String>,
+    /// What it should move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount_micros: Option<Micros>,
+    /// What the client needs to write the request.
+    pub facts: Value,
+    /// The request as first sent, opaque here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// SHA-256 of the request's body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_sha256: Option<String>,
+    /// Where it stands.
+    pub state: IntentState,
+    /// When it was planned.
+    pub created_at: Timestamp,
+    /// When it was first sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_sent_at: Option<Timestamp>,
+    /// When it was last sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent_at: Option<Timestamp>,
+    /// How often it was sent.
+    pub sends: u32,
+    /// Grows with every claim.
+    pub fence: u64,
+    /// Who may send now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+    /// When somebody has to look at it again.
+    pub next_at: Timestamp,
+    /// PayPal's id of the order, once known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paypal_order: Option<String>,
+    /// PayPal's id of the capture, once known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paypal_capture: Option<String>,
+    /// Why it was declined or refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issue: Option<String>,
+    /// PayPal spoke of an earlier call: nothing is sent any more, only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// A person's word that nothing was charged, for large amounts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirmed: bool,
+    /// What was learnt, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
+}
+
+impl Intent {
+    /// A planned call.
+    pub fn planned(
+        id: IntentId,
+        owner: OwnerId,
+        purpose: Purpose,
+        key: String,
+        facts: Value,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            owner,
+            purpose,
+            key,
+            invoice_id: None,
+            amount_micros: None,
+            facts,
+            request: None,
+            request_sha256: None,
+            state: IntentState::Planned,
+            created_at: now,
+            first_sent_at: None,
+            last_sent_at: None,
+            sends: 0,
+            fence: 0,
+            lease: None,
+            next_at: now,
+            paypal_order: None,
+            paypal_capture: None,
+            issue: None,
+            read_only: false,
+            confirmed: false,
+            evidence: Vec::new(),
+        }
+    }
+
+    /// Whether the request may be sent now: never sent, or inside the key's retention. Afterwards
+    /// the intent is only ever read.
+    pub fn may_send(&self, now: Timestamp) -> bool {
+        // A clock that went back cannot tell how old the key is.
+        let repeat = |first| first <= now && now < after(first, self.purpose.repeat_seconds());
+        let sends = self.state.is_open() && self.state != IntentState::Pending && !self.read_only;
+        sends && self.first_sent_at.is_none_or(repeat)
+    }
+
+    /// Whether a send may have had an effect that nobody saw: then a refusal of a later send, before
+    /// PayPal even looked at its key, proves nothing.
+    const fn may_have_happened(&self) -> bool {
+        matches!(self.state, IntentState::Unknown | IntentState::Pending)
+    }
+
+    /// What a fate comes to, given what is known already: too little for *not charged* or *refused*
+    /// is *unknown*, with the reason. Above `confirm_above` *not charged* needs a person's word too.
+    pub(crate) fn judge<T: Clone>(
+        &self,
+        fate: &Fate<T>,
+        confirm_above: Micros,
+        now: Timestamp,
+    ) -> (Fate<T>, Option<&'static str>) {
+        let unknown = |why| (Fate::Unknown, Some(why));
+        let key_lives = self.sends > 0 && self.may_send(now);
+        #[cfg(feature = "planted")]
+        let key_lives = key_lives && !crate::planted::on(crate::planted::Bug::NotChargedEarly);
+        match fate {
+            Fate::Refused { .. } if self.may_have_happened() => {
+                unknown("an earlier send may have happened")
+            }
+            // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
+            Fate::NotCharged if key_lives => unknown("the key may still be sent"),
+            // INVARIANT: a_known_capture_is_never_not_charged
+            Fate::NotCharged
+                if self.paypal_capture.is_some() || self.state == IntentState::Pending =>
+            {
+                unknown("a capture is known")
+            }
+            Fate::NotCharged if self.amount_micros > Some(confirm_above) && !self.confirmed => {
+                unknown("waiting for the operator's word")
+            }
+            _ => (fate.clone(), None),
+        }
+    }
+
+    /// Adds what was learnt; in the middle old pieces make way.
+    pub fn learn(&mut self, evidence: Evidence) {
+        if self.evidence.len() >= MAX_EVIDENCE {
+            self.evidence.remove(1);
+        }
+        self.evidence.push(evidence);
+    }
+
+    /// When to look again after `sends` tries: 2 s, 4 s … at most 5 min.
+    pub fn backoff(&self, now: Timestamp) -> Timestamp {
+        let steps = self.sends.min(8);
+        let seconds = 1i64.checked_shl(steps).unwrap_or(300).min(300);
+        after(now, seconds)
+    }
+}
+
+impl Record for Intent {
+    const KIND: &'static str = "intent";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        let mut lists = vec![ListEntry::new("intents", self.owner, self.id)];
+        if self.state.is_open() {
+            lists.push(ListEntry::new("intents.open", "", stamp(self.next_at)));
+        }
+        if self.state == IntentState::Unknown {
+            lists.push(ListEntry::new("intents.unknown", "", self.id));
+        }
+        if let Some(invoice) = &self.invoice_id {
+            lists.push(ListEntry::new("intents.invoice", invoice, self.id));
+        }
+        if let Some(capture) = &self.paypal_capture {
+            lists.push(ListEntry::new("intents.capture", capture, self.id));
+        }
+        lists
+    }
+}
+
+/// A time as a sort key: as wide for every year that matters.
+pub fn stamp(at: Timestamp) -> String {
+    format!("{:016}", at.as_millisecond().max(0))
+}
+
+/// Takes the right to send, and commits the time of sending before anything is sent.
+pub struct Claim {
+    /// Which intent.
+    pub intent: IntentId,
+    /// Which process.
+    pub node: String,
+    /// How long the right lasts.
+    pub lease_seconds: i64,
+    /// The request and the hash of its body, as the client wrote it; must equal what was sent
+    /// before, if anything was. `None` where the claim is only to read.
+    pub request: Option<(String, String)>,
+}
+
+/// What a claim gives.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The intent as committed.
+    pub intent: Intent,
+    /// The fence to record the result under.
+    pub fence: u64,
+}
+
+impl Unit for Claim {
+    type Answer = Claimed;
+
+    fn name(&self) -> &'static str {
+        "intent.claim"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Intent>(self.intent);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Claimed>, Stop> {
+        let mut intent = view.need::<Intent>(self.intent)?.clone();
+        if !intent.state.is_open() {
+            return Err(Refusal::new(Code::StateConflict, "the intent is closed").into());
+        }
+        if intent.lease.as_ref().is_some_and(|lease| lease.until > now && lease.node != self.node) {
+            return Err(
+                Refusal::new(Code::StateConflict, "another process holds the intent").into()
+            );
+        }
+        // A claim that never came back may have sent: from here on no refusal of a later send says
+        // that nothing happened.
+        if intent.state == IntentState::Sent && intent.lease.is_some() {
+            intent.state = IntentState::Unknown;
+        }
+        if let Some((request, sha256)) = &self.request {
+            // INVARIANT: no_post_after_key_retention
+            let dead = !intent.may_send(now);
+            #[cfg(feature = "planted")]
+            let dead = dead && !crate::planted::on(crate::planted::Bug::PostAfterRetention);
+            if dead {
+                let why = "the key's retention has passed: the intent may only be read";
+                return Err(Refusal::new(Code::StateConflict, why).into());
+            }
+            // The same key must never carry other bytes.
+            if intent.request_sha256.as_ref().is_some_and(|sent| sent != sha256) {
+                return Err(Stop::Bug(format!(
+                    "intent {} would be sent with other bytes",
+                    intent.id
+                )));
+            }
+            intent.request = Some(request.clone());
+            intent.request_sha256 = Some(sha256.clone());
+            intent.first_sent_at.get_or_insert(now);
+            intent.last_sent_at = Some(now);
+            intent.sends = intent.sends.saturating_add(1);
+            if intent.state == IntentState::Planned {
+                intent.state = IntentState::Sent;
+            }
+        }
+        intent.fence = intent.fence.saturating_add(1);
+        intent.lease =
+            Some(Lease { node: self.node.clone(), until: after(now, self.lease_seconds) });
+        // If this process dies, another looks after the lease.
+        intent.next_at = after(now, self.lease_seconds);
+        let mut effects = Effects::answer(Claimed { fence: intent.fence, intent: intent.clone() });
+        effects.put(intent)?;
+        Ok(effects)
+    }
+}
+
+/// What became of a call. How it was learnt is kept as evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate<T> {
+    /// It happened, and this is what it made.
+    Done(T),
+    /// PayPal is still deciding.
+    Pending {
+        /// PayPal's id of the order, if known.
+        paypal_order: Option<String>,
+        /// PayPal's id of the capture, if known.
+        paypal_capture: Option<String>,
+    },
+    /// The payer's side said no.
+    Declined {
+        /// PayPal's issue.
+        issue: String,
+    },
+    /// PayPal refused the request itself.
+    Refused {
+        /// PayPal's issue.
+        issue: String,
+    },
+    /// Proved that nothing was charged.
+    NotCharged,
+    /// The answer was lost or does not tell.
+    Unknown,
+    /// PayPal speaks of an earlier call (an invoice id that was used, an order already captured):
+    /// unknown until the resource is read, and nothing is sent any more.
+    AlreadyDone {
+        /// PayPal's issue.
+        issue: String,
+    },
+    /// The evidence is not complete yet.
+    NotYet {
+        /// When to look again.
+        until: Timestamp,
+    },
+    /// It certainly did not run (busy, throttled, never sent): the same again later.
+    NotRun,
+}
+
+/// A capture, as re-read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// PayPal's id of the order, if known.
+    pub paypal_order: Option<String>,
+    /// PayPal's id of the capture.
+    pub paypal_capture: String,
+    /// What was captured.
+    pub amount: Micros,
+    /// What PayPal took.
+    pub fee: Micros,
+}
+
+impl Intent {
+    /// Nothing is known, but what PayPal showed once is not forgotten because it could not be read
+    /// again: a pending capture stays one.
+    fn doubt(&mut self) {
+        if self.state != IntentState::Pending {
+            self.state = IntentState::Unknown;
+        }
+    }
+
+    /// Records what was learnt under a fence; gives back whether the state may change. A result
+    /// that comes under an older fence, or after the intent closed, is only evidence.
+    pub fn take<T>(
+        &mut self,
+        fence: u64,
+        fate: &Fate<T>,
+        evidence: Evidence,
+        now: Timestamp,
+    ) -> bool {
+        let late = fence != self.fence || !self.state.is_open();
+        let how = if late { "late_answer".to_owned() } else { evidence.how };
+        self.learn(Evidence { how, ..evidence });
+        if late {
+            return false;
+        }
+        self.lease = None;
+        match fate {
+            Fate::Done(_) => self.state = IntentState::Done,
+            Fate::Pending { paypal_order, paypal_capture } => {
+                self.state = IntentState::Pending;
+                self.paypal_order = paypal_order.clone().or(self.paypal_order.take());
+                self.paypal_capture = paypal_capture.clone().or(self.paypal_capture.take());
+                self.next_at = after(now, 60);
+            }
+            Fate::Declined { issue } => {
+                self.state = IntentState::Declined;
+                self.issue = Some(issue.clone());
+            }
+            Fate::Refused { issue } => {
+                self.state = IntentState::Refused;
+                self.issue = Some(issue.clone());
+            }
+            Fate::NotCharged => self.state = IntentState::NotCharged,
+            Fate::Unknown => {
+                self.doubt();
+                self.next_at = self.backoff(now);
+            }
+            Fate::AlreadyDone { issue } => {
+                self.doubt();
+                self.issue = Some(issue.clone());
+                self.read_only = true;
+                self.next_at = self.backoff(now);
+            }
+            Fate::NotYet { until } => {
+                self.doubt();
+                self.next_at = *until;
+            }
+            Fate::NotRun => self.next_at = self.backoff(now),
+        }
+        true
+    }
+}

@@ -1,0 +1,127 @@
+//! What must hold of the books as the business knows it: pure functions over rows and over the
+//! ledger folded from its first operation.
+//!
+//! The same functions run after each step of the seeded run and in `earnest audit`. They share no
+//! code with the rules that they judge: sums are made again from the lines, in wide integers.
+//!
+//! ```
+//! use earnest_core::invariant::{Fold, Rows, check};
+//! assert!(check(&Rows::default(), &Fold::default()).is_empty());
+//! ```
+
+mod fold;
+mod lines;
+mod owners;
+mod settlements;
+
+use std::collections::BTreeMap;
+
+use crate::approval::{Approval, Grant};
+use crate::id::{
+    AgentId, ApprovalId, GrantId, IntentId, OwnerId, PurchaseId, SettlementId, TabId, TransferId,
+};
+use crate::intent::Intent;
+use crate::money::Micros;
+use crate::party::{Agent, Owner};
+use crate::purchase::{Purchase, PurchaseState};
+use crate::settlement::Settlement;
+use crate::tab::{LineRange, Tab};
+
+pub use fold::{Chain, Fold, Sums};
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// Its name, as in [`INVARIANTS`].
+    pub invariant: &'static str,
+    /// What was found, with ids and figures.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Breach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.detail)
+    }
+}
+
+/// The rows of one moment, by id.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Guards of owners.
+    pub owners: BTreeMap<OwnerId, Owner>,
+    /// Guards of agents.
+    pub agents: BTreeMap<AgentId, Agent>,
+    /// Tabs.
+    pub tabs: BTreeMap<TabId, Tab>,
+    /// Purchases.
+    pub purchases: BTreeMap<PurchaseId, Purchase>,
+    /// Questions put to owners.
+    pub approvals: BTreeMap<ApprovalId, Approval>,
+    /// Bounded permissions.
+    pub grants: BTreeMap<GrantId, Grant>,
+    /// Settlements.
+    pub settlements: BTreeMap<SettlementId, Settlement>,
+    /// PayPal calls and their fate.
+    pub intents: BTreeMap<IntentId, Intent>,
+}
+
+impl Rows {
+    /// The billed purchases by tab and number of their line.
+    fn lines(&self) -> BTreeMap<(TabId, u64), &Purchase> {
+        let billed = self.purchases.values().filter(|p| p.state == PurchaseState::Billed);
+        billed.filter_map(|p| Some(((p.tab?, p.line?), p))).collect()
+    }
+}
+
+/// What one invariant says: a sentence for every breach.
+pub type Invariant = fn(&Rows, &Fold, &mut Vec<String>);
+
+/// Every invariant with its name. The ledger's own come first: where they fail, the others follow.
+pub const INVARIANTS: &[(&str, Invariant)] = &[
+    ("the_ledger_is_the_fold_of_its_operations", fold::keeps_its_rules),
+    ("held_money_has_one_purchase", lines::held_money_has_one_purchase),
+    ("a_purchase_posts_at_most_once", lines::a_purchase_posts_at_most_once),
+    ("a_voucher_comes_with_its_hold", lines::a_voucher_comes_with_its_hold),
+    ("every_line_counts_under_every_cap", lines::every_line_counts_under_every_cap),
+    ("each_line_stands_in_one_place", lines::each_line_stands_in_one_place),
+    ("a_tab_owes_its_lines", settlements::a_tab_owes_its_lines),
+    ("a_settlement_adds_up", settlements::a_settlement_adds_up),
+    ("an_open_outcome_keeps_its_hold", settlements::an_open_outcome_keeps_its_hold),
+    ("an_intent_closes_on_evidence", settlements::an_intent_closes_on_evidence),
+    ("a_capture_has_one_effect", settlements::a_capture_has_one_effect),
+    ("no_money_is_lost_or_made", settlements::no_money_is_lost_or_made),
+    ("an_owner_knows_its_tabs", owners::an_owner_knows_its_tabs),
+    ("an_approval_works_once", owners::an_approval_works_once),
+];
+
+/// Every breach of every invariant.
+pub fn check(rows: &Rows, fold: &Fold) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (invariant, holds) in INVARIANTS {
+        let mut details = Vec::new();
+        holds(rows, fold, &mut details);
+        breaches.extend(details.into_iter().map(|detail| Breach { invariant, detail }));
+    }
+    breaches
+}
+
+fn wide(amount: Micros) -> i128 {
+    i128::from(amount.get())
+}
+
+/// Whether a line, by its number, is within a range of its tab.
+fn within(range: &LineRange, tab: TabId, line: u64) -> bool {
+    range.tab == tab && line > range.from && line <= range.to
+}
+
+/// The sum of the lines within ranges.
+fn sum_of(lines: &BTreeMap<(TabId, u64), &Purchase>, ranges: &[LineRange]) -> i128 {
+    let inside = |(tab, line): &(TabId, u64)| ranges.iter().any(|r| within(r, *tab, *line));
+    let amounts = lines.iter().filter(|(at, _)| inside(at)).map(|(_, p)| p.billed_micros);
+    amounts.flatten().map(wide).sum()
+}
+
+/// Amounts by whatever they are counted under.
+fn chain_of(fold: &Fold, id: Option<TransferId>) -> Option<&Chain> {
+    fold.chains.get(&id?)
+}

@@ -1,0 +1,199 @@
+//! When to settle a tab: as seldom as is safe, because every capture costs a fixed fee.
+//!
+//! Rules only, one sentence each. An advisor may bring a settlement forward, never put one off.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::Totals;
+use crate::money::{MICROS_PER_CENT, Micros};
+use crate::settings::Settings;
+use crate::tab::{Tab, TabState};
+use crate::time::{Timestamp, seconds_between};
+
+/// What to do with a tab now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Plan {
+    /// Nothing yet.
+    Wait {
+        /// Why, in one sentence.
+        why: String,
+    },
+    /// Capture what it owes.
+    Settle {
+        /// Why, in one sentence.
+        why: String,
+        /// The floor to the cent.
+        amount_micros: Micros,
+        /// Whether the tab ends with it.
+        ends: bool,
+    },
+    /// End the tab; its rest waits for the owner's next tab.
+    Carry {
+        /// Why, in one sentence.
+        why: String,
+    },
+}
+
+fn wait(why: impl Into<String>) -> Plan {
+    Plan::Wait { why: why.into() }
+}
+
+/// The smallest settlement that is made by itself: the setting, but never above half the room, so
+/// that a small line cannot lock a tab for ever.
+fn minimum(settings: &Settings, room: Micros) -> Micros {
+    let half = room.share_ppm(500_000).unwrap_or(Micros::MAX);
+    settings.min_settlement_micros.min(half).max(Micros::constant(MICROS_PER_CENT))
+}
+
+/// Decides for one tab. `asked` is somebody's explicit wish: it settles below the minimum, and on a
+/// frozen tab.
+pub fn plan(
+    tab: &Tab,
+    totals: &Totals,
+    room: Micros,
+    asked: bool,
+    settings: &Settings,
+    now: Timestamp,
+) -> Plan {
+    if tab.open_settlement.is_some() {
+        return wait("a settlement is under way");
+    }
+    if tab.finished {
+        return wait("the tab owes nothing any more");
+    }
+    if tab.state == TabState::Frozen && !asked {
+        return wait("the tab is frozen until its owner asks for another attempt");
+    }
+    if tab.not_before.is_some_and(|at| now < at) && !asked {
+        return wait("the last attempt came to nothing and is not repeated yet");
+    }
+    let owed = totals.collectible();
+    let amount_micros = owed.floor_to_cent();
+    let idle = seconds_between(tab.used_at, now) >= settings.idle_seconds;
+    let over = matches!(tab.state, TabState::Closing | TabState::Closed);
+    let ends = over || (tab.state == TabState::Open && idle && tab.pending_holds == 0);
+    if ends && tab.pending_holds > 0 {
+        return wait("the tab closes once its last hold is resolved");
+    }
+    if amount_micros.is_zero() {
+        let rest = tab.state != TabState::Closed && ends;
+        let why = "the session ended with less than a cent owed".to_owned();
+        return if rest { Plan::Carry { why } } else { wait("less than a cent is owed") };
+    }
+    let settle = |why: String| Plan::Settle { why, amount_micros, ends };
+    if asked {
+        return settle(format!("settling {amount_micros} because it was asked for"));
+    }
+    if tab.close_asked && ends {
+        return settle(format!("settling {amount_micros} because the owner closed the tab"));
+    }
+    if tab.retry.is_some() {
+        return settle(format!("settling {amount_micros} again: the last attempt was not charged"));
+    }
+    let minimum = minimum(settings, room);
+    if let Some(why) = due(tab, totals, room, owed, minimum, settings, now) {
+        return settle(why);
+    }
+    if ends && owed >= minimum {
+        return settle(format!("settling {amount_micros} because the session ended"));
+    }
+    if ends && tab.state != TabState::Closed {
+        let why = format!("carrying {owed}: below the {minimum} that is worth a fee");
+        return Plan::Carry { why };
+    }
+    wait(format!("{owed} owed; settling at {}", settings.settle_at_micros))
+}
+
+/// Reasons that settle a tab which goes on.
+fn due(
+    tab: &Tab,
+    totals: &Totals,
+    room: Micros,
+    owed: Micros,
+    minimum: Micros,
+    settings: &Settings,
+    now: Timestamp,
+) -> Option<String> {
+    let exposed = |since| seconds_between(since, now) >= settings.exposure_seconds;
+    if tab.unsettled_since.is_some_and(exposed) {
+        let hours = settings.exposure_seconds.checked_div(3600).unwrap_or(0);
+        return Some(format!("settling {owed} because the oldest line is older than {hours} h"));
+    }
+    if owed < minimum {
+        return None;
+    }
+    if owed >= settings.settle_at_micros {
+        return Some(format!("settling {owed} because it reached {}", settings.settle_at_micros));
+    }
+    let low = room.share_ppm(settings.room_low_ppm).unwrap_or(Micros::MAX);
+    if totals.owed() >= low {
+        return Some(format!("settling {owed} because {} of {room} is used", totals.owed()));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{OwnerId, Seed, TabId};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    fn tab() -> Tab {
+        let seed = Seed { unix_ms: 1, random: 1 };
+        let mut tab = Tab::new(TabId::new(seed), OwnerId::new(seed), at(0));
+        tab.lines = 3;
+        tab.unsettled_since = Some(at(0));
+        tab
+    }
+
+    fn check(change: impl FnOnce(&mut Tab), owed: i64, later: i64, asked: bool) -> &'static str {
+        let mut tab = tab();
+        change(&mut tab);
+        let totals = Totals { debits_posted: Micros::constant(owed), ..Totals::default() };
+        let settings = Settings::default();
+        let room = Micros::constant(20_000_000);
+        match plan(&tab, &totals, room, asked, &settings, at(later)) {
+            Plan::Wait { .. } => "wait",
+            Plan::Settle { ends: false, .. } => "settle",
+            Plan::Settle { ends: true, .. } => "settle and end",
+            Plan::Carry { .. } => "carry",
+        }
+    }
+
+    #[test]
+    fn settles_as_seldom_as_is_safe() {
+        assert_eq!(check(|_| (), 950_000, 60, false), "wait");
+        assert_eq!(check(|_| (), 950_000, 60, true), "settle");
+        assert_eq!(check(|_| (), 15_000_000, 60, false), "settle");
+        assert_eq!(check(|_| (), 950_000, 1_800, false), "carry");
+        assert_eq!(check(|_| (), 5_000_000, 1_800, false), "settle and end");
+        assert_eq!(check(|tab| tab.used_at = at(86_400), 950_000, 86_400, false), "settle");
+        assert_eq!(check(|tab| tab.used_at = at(86_400), 9_999, 86_400, false), "wait");
+        assert_eq!(check(|tab| tab.pending_holds = 1, 5_000_000, 1_800, false), "wait");
+    }
+
+    #[test]
+    fn an_end_waits_for_holds_and_ignores_the_minimum_when_asked() {
+        let closing = |tab: &mut Tab| {
+            tab.state = TabState::Closing;
+            tab.close_asked = true;
+        };
+        assert_eq!(check(closing, 950_000, 60, false), "settle and end");
+        assert_eq!(check(closing, 9_999, 60, false), "carry");
+        let held = |tab: &mut Tab| {
+            closing(tab);
+            tab.pending_holds = 1;
+        };
+        assert_eq!(check(held, 950_000, 60, false), "wait");
+    }
+
+    #[test]
+    fn a_frozen_tab_moves_only_when_asked() {
+        assert_eq!(check(|tab| tab.state = TabState::Frozen, 950_000, 60, false), "wait");
+        assert_eq!(check(|tab| tab.state = TabState::Frozen, 950_000, 60, true), "settle");
+    }
+}

@@ -1,0 +1,342 @@
+//! Evidence for intents whose outcome is unknown: whether a key may still be repeated, and the
+//! proof that a charge did *not* happen.
+//!
+//! Absence is proved by Transaction Search only when the report is complete past the last send:
+//! every page of every window was read, the counts agree, and `last_refreshed_datetime` is at
+//! least 3 hours later than the last send. Anything less is *not yet* or *unreadable*, never *not
+//! there*.
+
+use earnest_core::time::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::client::Client;
+use crate::outcome::{Exchange, Outcome};
+use crate::reporting::{TransactionPage, TransactionRow, Window, search_transactions};
+use crate::request::Operation;
+use crate::resource::Resource;
+
+/// How far around the sends to look: clocks differ, and PayPal may run a request late.
+const AROUND: SignedDuration = SignedDuration::from_hours(1);
+/// How far behind the report may be; PayPal's own figure.
+pub const REPORT_LAG: SignedDuration = SignedDuration::from_hours(3);
+/// How long to wait before asking an incomplete report again.
+const ASK_AGAIN: SignedDuration = SignedDuration::from_mins(10);
+/// The most pages of one window: PayPal refuses more than 10 000 rows.
+const MAX_PAGES: u32 = 100;
+/// The most searches for one proof.
+const MAX_SEARCHES: u32 = 400;
+
+/// What Transaction Search says about an `invoice_id`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "evidence")]
+pub enum Evidence {
+    /// It is there: every row that carries it (a refund may carry it too; two charges are two
+    /// rows). Read the resource by `transaction_id`.
+    Found {
+        /// At least one.
+        rows: Vec<TransactionRow>,
+    },
+    /// It is not there, and the report is complete.
+    Absent(Box<Absence>),
+    /// The report is not complete yet.
+    NotYet {
+        /// When to ask again.
+        until: Timestamp,
+    },
+    /// No usable answer; ask again later.
+    Unreadable {
+        /// What happened, for people.
+        why: String,
+    },
+}
+
+/// The proof that nothing carries an `invoice_id`, to be stored with the intent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absence {
+    /// What was looked for.
+    pub invoice_id: String,
+    /// Where.
+    pub window: Window,
+    /// SHA-256 over every answer read, in order, in hex.
+    pub answers_sha256: String,
+    /// The earliest `last_refreshed_datetime` of those answers.
+    pub last_refreshed: Timestamp,
+    /// How many rows were looked at.
+    pub rows: u64,
+    /// How many answers.
+    pub answers: u32,
+    /// PayPal's debug ids of those answers.
+    pub debug_ids: Vec<String>,
+}
+
+/// Whether a request that was first sent at `first_sent` may be sent again with its key: within
+/// the key's retention less 30 minutes (5½ h orders, 2½ h vault, 45 d less 30 min payments).
+/// After that never post again, only read. A clock that went back cannot tell, hence `false`.
+// INVARIANT: nothing_is_posted_again_past_the_retention_of_its_key
+pub fn may_repeat(operation: Operation, first_sent: Timestamp, now: Timestamp) -> bool {
+    let Some(window) = operation.repeat_window() else { return true };
+    let elapsed = now.duration_since(first_sent);
+    let Ok(window) = SignedDuration::try_from(window) else { return false };
+    elapsed >= SignedDuration::ZERO && elapsed < window
+}
+
+/// The span that a proof of absence looks at.
+pub fn window(first_sent: Timestamp, last_sent: Timestamp) -> Window {
+    Window::covering(
+        first_sent.saturating_sub(AROUND).unwrap_or(first_sent),
+        last_sent.saturating_add(AROUND).unwrap_or(last_sent),
+    )
+}
+
+/// Asks Transaction Search whether anything carries `invoice_id`, for a request sent between
+/// `first_sent` and `last_sent`. Sends nothing before the report can be complete.
+pub async fn prove_absent(
+    client: &Client,
+    invoice_id: &str,
+    first_sent: Timestamp,
+    last_sent: Timestamp,
+    now: Timestamp,
+) -> Evidence {
+    let complete_at = last_sent.saturating_add(REPORT_LAG).unwrap_or(last_sent);
+    if now < complete_at {
+        return Evidence::NotYet { until: complete_at };
+    }
+    let window = window(first_sent, last_sent);
+    let mut search = Search::new(invoice_id, complete_at, now);
+    // The last window first on the stack, so that the first is read first.
+    let mut windows = window.split();
+    windows.reverse();
+    while let Some(span) = windows.pop() {
+        match search.read(client, span).await {
+            Ok(Span::Read) => {}
+            Ok(Span::TooLarge) => match span.halves() {
+                Some((early, late)) => windows.extend([late, early]),
+                None => return unreadable("one second holds too many rows"),
+            },
+            Err(evidence) => return evidence,
+        }
+    }
+    search.conclude(window)
+}
+
+fn unreadable(why: &str) -> Evidence {
+    Evidence::Unreadable { why: why.to_owned() }
+}
+
+/// What became of one span.
+enum Span {
+    Read,
+    TooLarge,
+}
+
+/// A search in progress.
+struct Search<'a> {
+    invoice_id: &'a str,
+    complete_at: Timestamp,
+    now: Timestamp,
+    found: Vec<TransactionRow>,
+    digest: Sha256,
+    last_refreshed: Option<Timestamp>,
+    rows: u64,
+    answers: u32,
+    debug_ids: Vec<String>,
+}
+
+impl<'a> Search<'a> {
+    fn new(invoice_id: &'a str, complete_at: Timestamp, now: Timestamp) -> Self {
+        Self {
+            invoice_id,
+            complete_at,
+            now,
+            found: Vec::new(),
+            digest: Sha256::new(),
+            last_refreshed: None,
+            rows: 0,
+            answers: 0,
+            debug_ids: Vec::new(),
+        }
+    }
+
+    /// Reads every page of one span.
+    async fn read(&mut self, client: &Client, span: Window) -> Result<Span, Evidence> {
+        let mut page = 1;
+        let mut rows: u64 = 0;
+        loop {
+            if self.answers >= MAX_SEARCHES || page > MAX_PAGES {
+                return Err(unreadable("too many pages"));
+            }
+            let request = search_transactions(span, page)
+                .map_err(|error| Evidence::Unreadable { why: error.to_string() })?;
+            let exchange = client.send(&request).await;
+            let Some(answer) = self.page(&exchange)? else { return Ok(Span::TooLarge) };
+            let (pages, items) = self.check(answer, span, page)?;
+            rows = rows.saturating_add(u64::try_from(answer.rows.len()).unwrap_or(u64::MAX));
+            self.take(&exchange, answer);
+            if page >= pages {
+                // A page that shrank while others were read could hide a row.
+                return if rows == items {
+                    Ok(Span::Read)
+                } else {
+                    Err(unreadable("the pages do not add up to the total"))
+                };
+            }
+            page = page.saturating_add(1);
+        }
+    }
+
+    /// The page of an answer; `None` when the span holds too many rows for one search.
+    fn page<'e>(&self, exchange: &'e Exchange) -> Result<Option<&'e TransactionPage>, Evidence> {
+        match &exchange.outcome {
+            Outcome::Done { resource: Resource::Transactions(page) } => Ok(Some(page)),
+            Outcome::Refused { issue, .. } if issue == "RESULTSET_TOO_LARGE" => Ok(None),
+            Outcome::Refused { .. } if exchange.body.contains("RESULTSET_TOO_LARGE") => Ok(None),
+            // The window begins after the report ends: PayPal refuses it in these words.
+            Outcome::Refused { .. }
+                if exchange.status == Some(400) && exchange.body.contains("is not available") =>
+            {
+                Err(self.not_yet(None))
+            }
+            other => {
+                let what = other.issue().unwrap_or(other.as_str());
+                Err(Evidence::Unreadable { why: format!("search answered {what}") })
+            }
+        }
+    }
+
+    /// Whether an answer can carry a proof; the totals it claims.
+    fn check(
+        &self,
+        answer: &TransactionPage,
+        span: Window,
+        page: u32,
+    ) -> Result<(u32, u64), Evidence> {
+        let refreshed =
+            answer.last_refreshed.ok_or_else(|| unreadable("no last_refreshed_datetime"))?;
+        // A row that is there is there, however old or short the report.
+        if !self.carries(answer) {
+            if refreshed < self.complete_at {
+                return Err(self.not_yet(Some(refreshed)));
+            }
+            if answer.from.is_some_and(|from| from > span.from)
+                || answer.to.is_some_and(|to| to < span.to)
+            {
+                return Err(unreadable("PayPal searched a shorter window"));
+            }
+        }
+        if answer.page.is_some_and(|answered| answered != page) {
+            return Err(unreadable("PayPal answered another page"));
+        }
+        let (Some(pages), Some(items)) = (answer.total_pages, answer.total_items) else {
+            return Err(unreadable("no totals"));
+        };
+        Ok((pages, items))
+    }
+
+    fn carries(&self, answer: &TransactionPage) -> bool {
+        answer.rows.iter().any(|row| row.invoice_id.as_deref() == Some(self.invoice_id))
+    }
+
+    fn take(&mut self, exchange: &Exchange, answer: &TransactionPage) {
+        let ours = answer.rows.iter().filter(|r| r.invoice_id.as_deref() == Some(self.invoice_id));
+        for row in ours {
+            // Neighbouring windows share an instant.
+            if !self.found.contains(row) {
+                self.found.push(row.clone());
+            }
+        }
+        // Each answer's length keeps two answers from reading as one.
+        let length = u64::try_from(exchange.body.len()).unwrap_or(u64::MAX);
+        self.digest.update(length.to_be_bytes());
+        self.digest.update(exchange.body.as_bytes());
+        let refreshed = answer.last_refreshed;
+        self.last_refreshed = match (self.last_refreshed, refreshed) {
+            (Some(earlier), Some(refreshed)) => Some(earlier.min(refreshed)),
+            (earlier, refreshed) => earlier.or(refreshed),
+        };
+        let rows = u64::try_from(answer.rows.len()).unwrap_or(u64::MAX);
+        self.rows = self.rows.saturating_add(rows);
+        self.answers = self.answers.saturating_add(1);
+        self.debug_ids.extend(exchange.debug_id.clone());
+    }
+
+    /// When to ask again: when the report should have caught up, at least [`ASK_AGAIN`] from now.
+    fn not_yet(&self, refreshed: Option<Timestamp>) -> Evidence {
+        let behind = refreshed
+            .map_or(SignedDuration::ZERO, |refreshed| self.complete_at.duration_since(refreshed));
+        let until = self.now.saturating_add(behind.max(ASK_AGAIN)).unwrap_or(self.now);
+        Evidence::NotYet { until }
+    }
+
+    fn conclude(self, window: Window) -> Evidence {
+        if !self.found.is_empty() {
+            return Evidence::Found { rows: self.found };
+        }
+        let Some(last_refreshed) = self.last_refreshed else {
+            return unreadable("nothing was read");
+        };
+        // INVARIANT: absence_is_claimed_only_of_a_report_complete_past_the_last_send
+        if last_refreshed < self.complete_at {
+            return self.not_yet(Some(last_refreshed));
+        }
+        Evidence::Absent(Box::new(Absence {
+            invoice_id: self.invoice_id.to_owned(),
+            window,
+            answers_sha256: hex::encode(self.digest.finalize()),
+            last_refreshed,
+            rows: self.rows,
+            answers: self.answers,
+            debug_ids: self.debug_ids,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn nothing_is_posted_again_past_the_retention_of_its_key() {
+        let first = at("2026-11-30T09:00:00Z");
+        let check = |operation, later: &str, expect| {
+            assert_eq!(may_repeat(operation, first, at(later)), expect, "{operation} {later}");
+        };
+        check(Operation::OrderChargeVaulted, "2026-11-30T09:00:00Z", true);
+        check(Operation::OrderChargeVaulted, "2026-11-30T14:29:59Z", true);
+        check(Operation::OrderChargeVaulted, "2026-11-30T14:30:00Z", false);
+        check(Operation::OrderCapture, "2026-11-30T14:30:00Z", false);
+        check(Operation::SetupTokenCreate, "2026-11-30T11:29:59Z", true);
+        check(Operation::PaymentTokenCreate, "2026-11-30T11:30:00Z", false);
+        check(Operation::CaptureRefund, "2027-01-14T08:29:59Z", true);
+        check(Operation::CaptureRefund, "2027-01-14T08:30:00Z", false);
+        check(Operation::AuthorizationVoid, "2027-01-14T08:30:00Z", false);
+        check(Operation::OrderChargeVaulted, "2026-11-30T08:59:59Z", false);
+        check(Operation::OrderGet, "2027-11-30T09:00:00Z", true);
+    }
+
+    #[test]
+    fn the_window_reaches_an_hour_around_the_sends() {
+        let window = window(at("2026-11-30T09:00:00.250Z"), at("2026-11-30T10:00:00.250Z"));
+        assert_eq!(window.from, at("2026-11-30T08:00:00Z"));
+        assert_eq!(window.to, at("2026-11-30T11:00:01Z"));
+    }
+
+    #[test]
+    fn long_windows_are_cut_without_gaps() {
+        let window = Window { from: at("2026-01-01T00:00:00Z"), to: at("2026-03-15T00:00:00Z") };
+        let spans = window.split();
+        assert_eq!(spans.len(), 3);
+        assert_eq!(spans.first().map(|span| span.from), Some(window.from));
+        assert_eq!(spans.last().map(|span| span.to), Some(window.to));
+        assert!(spans.windows(2).all(|pair| pair[0].to == pair[1].from));
+        assert!(spans.iter().all(|span| search_transactions(*span, 1).is_ok()));
+        let second = Window { from: window.from, to: at("2026-01-01T00:00:01Z") };
+        assert_eq!(second.halves(), None);
+        let (early, late) = window.halves().unwrap();
+        assert_eq!((early.from, early.to, late.to), (window.from, late.from, window.to));
+    }
+}

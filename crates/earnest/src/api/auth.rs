@@ -1,0 +1,175 @@
+//! Who is asking. A key is looked up by its SHA-256; another tenant's things are simply not there.
+
+use axum::extract::FromRequestParts;
+use earnest_core::id::{AgentId, KeyId, OwnerId, SellerId};
+use earnest_core::party::{Agent, ApiKey, Principal};
+use earnest_core::problem::Code;
+use http::header;
+use http::request::Parts;
+use sha2::{Digest as _, Sha256};
+
+use super::error::{ApiError, ApiResult, refuse};
+use crate::app::{App, Verified};
+
+/// The longest credential that is looked at.
+const MAX_KEY_BYTES: usize = 200;
+
+/// Whoever holds a live key.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller(pub Verified);
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let unknown =
+            || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
+        let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(value), None) = (values.next(), values.next()) else { return Err(unknown()) };
+        let key = value.to_str().ok().and_then(|value| {
+            let (scheme, key) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+        });
+        let key = key.filter(|key| key.starts_with("ek_") && key.len() <= MAX_KEY_BYTES);
+        let hash: [u8; 32] = Sha256::digest(key.ok_or_else(unknown)?).into();
+        let era = match app.recall(&hash) {
+            Ok(verified) => return Ok(Self(verified)),
+            Err(era) => era,
+        };
+        let verified = look_up(app, hash)?.ok_or_else(unknown)?;
+        app.remember(hash, verified, era);
+        Ok(Self(verified))
+    }
+}
+
+/// The lookup is by the hash of the whole key, so there is no secret left to compare byte by byte:
+/// how long it takes says nothing about a key that is not known already.
+fn look_up(app: &App, hash: [u8; 32]) -> ApiResult<Option<Verified>> {
+    let reader = app.store.reader();
+    let Some(row) = reader.row::<ApiKey>(hex::encode(hash))? else { return Ok(None) };
+    if row.revoked_at.is_some() {
+        return Ok(None);
+    }
+    let owner = match row.principal {
+        Principal::Agent(id) => match reader.row::<Agent>(id)? {
+            Some(agent) => Some(agent.owner),
+            None => return Ok(None),
+        },
+        Principal::Owner(id) => Some(id),
+        _ => None,
+    };
+    Ok(Some(Verified { principal: row.principal, key: row.id, owner }))
+}
+
+/// The owner who asks. Like the other roles below, this is settled before a body is read: a key of
+/// another role learns nothing but that there is no such thing for it.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOwner(pub OwnerId);
+
+impl FromRequestParts<App> for AsOwner {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Owner(id) => Ok(Self(id)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The agent who asks: itself, its owner, its key.
+#[derive(Clone, Copy, Debug)]
+pub struct AsAgent {
+    /// Itself.
+    pub agent: AgentId,
+    /// Whose money it spends.
+    pub owner: OwnerId,
+    /// The key it used.
+    pub key: KeyId,
+}
+
+impl FromRequestParts<App> for AsAgent {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let Verified { principal, key, owner } = Caller::from_request_parts(parts, app).await?.0;
+        match (principal, owner) {
+            (Principal::Agent(agent), Some(owner)) => Ok(Self { agent, owner, key }),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The seller who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct AsSeller(pub SellerId);
+
+impl FromRequestParts<App> for AsSeller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Seller(id) => Ok(Self(id)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The operator.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOperator;
+
+impl FromRequestParts<App> for AsOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Operator => Ok(Self),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// An owner, or the operator for any owner.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOwnerOrOperator(pub Caller);
+
+impl FromRequestParts<App> for AsOwnerOrOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.principal {
+            Principal::Owner(_) | Principal::Operator => Ok(Self(caller)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// A seller, or the operator for any seller.
+#[derive(Clone, Copy, Debug)]
+pub struct AsSellerOrOperator(pub Caller);
+
+impl FromRequestParts<App> for AsSellerOrOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.principal {
+            Principal::Seller(_) | Principal::Operator => Ok(Self(caller)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+impl Caller {
+    /// Whether this caller may see what belongs to that owner: the owner, its agents, the operator.
+    pub fn sees_owner(&self, owner: OwnerId) -> bool {
+        self.0.principal == Principal::Operator || self.0.owner == Some(owner)
+    }
+}
+
+/// What belongs to somebody else is not there.
+pub fn not_here() -> ApiError {
+    refuse(Code::NotFound, "there is no such thing for this key")
+}

@@ -1,0 +1,252 @@
+//! What passed between us and PayPal, and PayPal's webhooks.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use earnest_core::id::{IntentId, PurchaseId, SettlementId, TabId, VaultId};
+use earnest_core::intent::Intent;
+use earnest_core::problem::Code;
+use earnest_core::purchase::Purchase;
+use earnest_core::settlement::{ConfirmNotCharged, Settlement};
+use earnest_core::vault::Vault;
+use earnest_paypal::webhooks::{Delivery, MAX_BODY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::{AsOperator, AsOwnerOrOperator, Caller, not_here};
+use super::error::{ApiResult, refuse};
+use super::read::{Paging, Path, Query, body, id};
+use super::view::{List, Problem};
+use crate::app::App;
+use crate::flow::webhook::{self as flow, WebhookEvent};
+
+/// A PayPal call and everything learnt about it.
+#[derive(Serialize, ToSchema)]
+pub struct IntentView {
+    /// Its id.
+    id: String,
+    /// What it is for.
+    purpose: Value,
+    /// `planned`, `sent`, `pending`, `done`, `declined`, `not_charged`, `refused` or `unknown`.
+    status: Value,
+    /// `PayPal-Request-Id`.
+    key: String,
+    /// The invoice id that the resource carries.
+    invoice_id: Option<String>,
+    /// What it should move.
+    amount_micros: Option<i64>,
+    /// SHA-256 of the request's body.
+    request_sha256: Option<String>,
+    /// How often it was sent.
+    sends: u32,
+    /// When it was first sent.
+    first_sent_at: Option<String>,
+    /// When it was last sent.
+    last_sent_at: Option<String>,
+    /// When it is looked at again, while it is open.
+    next_at: Option<String>,
+    /// PayPal's id of the order.
+    paypal_order: Option<String>,
+    /// PayPal's id of the capture.
+    paypal_capture: Option<String>,
+    /// Why it was declined or refused.
+    issue: Option<String>,
+    /// Answers, reads and searches, oldest first, without payer data.
+    evidence: Vec<Value>,
+}
+
+fn show(row: &Intent) -> IntentView {
+    let value = |value: &dyn erased::ToValue| value.to_value();
+    IntentView {
+        id: row.id.to_string(),
+        purpose: value(&row.purpose),
+        status: value(&row.state),
+        key: row.key.clone(),
+        invoice_id: row.invoice_id.clone(),
+        amount_micros: row.amount_micros.map(|amount| amount.get()),
+        request_sha256: row.request_sha256.clone(),
+        sends: row.sends,
+        first_sent_at: row.first_sent_at.map(|at| at.to_string()),
+        last_sent_at: row.last_sent_at.map(|at| at.to_string()),
+        next_at: row.state.is_open().then(|| row.next_at.to_string()),
+        paypal_order: row.paypal_order.clone(),
+        paypal_capture: row.paypal_capture.clone(),
+        issue: row.issue.clone(),
+        evidence: row.evidence.iter().map(|piece| value(piece)).collect(),
+    }
+}
+
+/// `Serialize` behind a pointer.
+mod erased {
+    pub(super) trait ToValue {
+        fn to_value(&self) -> serde_json::Value;
+    }
+    impl<T: serde::Serialize> ToValue for T {
+        fn to_value(&self) -> serde_json::Value {
+            serde_json::to_value(self).unwrap_or_default()
+        }
+    }
+}
+
+/// What passed for one thing: calls and webhooks.
+#[derive(Serialize, ToSchema)]
+pub struct Trail {
+    /// The calls, newest first.
+    intents: Vec<IntentView>,
+    /// The webhooks about them, newest first.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    webhooks: Vec<WebhookEvent>,
+}
+
+/// What the trail is asked for; exactly one.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TrailQuery {
+    /// `tab_…`
+    tab: Option<String>,
+    /// `pur_…`
+    purchase: Option<String>,
+    /// `set_…`
+    settlement: Option<String>,
+    /// `vlt_…`
+    payment_method: Option<String>,
+}
+
+/// Every request, answer, debug id, webhook and verification, without payer data.
+#[utoipa::path(get, path = "/v1/paypal/trail", tag = "owner", security(("key" = [])), params(TrailQuery),
+    responses((status = 200, body = Trail),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn trail(
+    State(app): State<App>,
+    AsOwnerOrOperator(caller): AsOwnerOrOperator,
+    Query(query): Query<TrailQuery>,
+) -> ApiResult<axum::Json<Trail>> {
+    let rows = intents_of(&app, &caller, &query)?;
+    let mut webhooks: Vec<WebhookEvent> = Vec::new();
+    for row in &rows {
+        let names = [&row.invoice_id, &row.paypal_capture, &row.paypal_order];
+        for name in names.into_iter().flatten() {
+            let reader = app.store.reader();
+            let page =
+                reader.list::<WebhookEvent>("webhook_events.about", name, None, 100, true)?;
+            for event in page.items {
+                if webhooks.iter().all(|known| known.id != event.id) {
+                    webhooks.push(event);
+                }
+            }
+        }
+    }
+    Ok(axum::Json(Trail { intents: rows.iter().map(show).collect(), webhooks }))
+}
+
+/// Which of an owner's calls are about the thing asked for.
+type Wanted = Box<dyn Fn(&Intent) -> bool>;
+
+fn intents_of(app: &App, caller: &Caller, query: &TrailQuery) -> ApiResult<Vec<Intent>> {
+    let reader = app.store.reader();
+    let (owner, wanted): (_, Wanted) = match query {
+        TrailQuery { tab: Some(text), purchase: None, settlement: None, payment_method: None } => {
+            let tab =
+                reader.row::<earnest_core::tab::Tab>(id::<TabId>(text)?)?.ok_or_else(not_here)?;
+            let part = format!(":{}:", tab.id);
+            (tab.owner, Box::new(move |intent| intent.key.contains(&part)))
+        }
+        TrailQuery { tab: None, purchase: Some(text), settlement: None, payment_method: None } => {
+            let row = reader.row::<Purchase>(id::<PurchaseId>(text)?)?.ok_or_else(not_here)?;
+            let part = row.tab.map(|tab| format!(":{tab}:"));
+            let about =
+                move |intent: &Intent| part.as_ref().is_some_and(|part| intent.key.contains(part));
+            (row.owner, Box::new(about))
+        }
+        TrailQuery { tab: None, purchase: None, settlement: Some(text), payment_method: None } => {
+            let row = reader.row::<Settlement>(id::<SettlementId>(text)?)?.ok_or_else(not_here)?;
+            let invoice = row.invoice_id;
+            (row.owner, Box::new(move |intent| intent.invoice_id.as_ref() == Some(&invoice)))
+        }
+        TrailQuery { tab: None, purchase: None, settlement: None, payment_method: Some(text) } => {
+            let row = reader.row::<Vault>(id::<VaultId>(text)?)?.ok_or_else(not_here)?;
+            let part = format!(":{}:", row.id);
+            (row.owner, Box::new(move |intent| intent.key.contains(&part)))
+        }
+        _ => {
+            let why = "name one of `tab`, `purchase`, `settlement`, `payment_method`";
+            return Err(refuse(Code::ValidationFailed, why));
+        }
+    };
+    if !caller.sees_owner(owner) {
+        return Err(not_here());
+    }
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page =
+            reader.list::<Intent>("intents", &owner.to_string(), cursor.as_ref(), 500, true)?;
+        found.extend(page.items.into_iter().filter(|intent| wanted(intent)));
+        cursor = page.next;
+        if cursor.is_none() || found.len() >= 500 {
+            return Ok(found);
+        }
+    }
+}
+
+/// Calls whose outcome is not known, for the operator.
+#[utoipa::path(get, path = "/v1/intents/unknown", tag = "operator", security(("key" = [])), params(Paging),
+    responses((status = 200, body = List<IntentView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn intents(
+    State(app): State<App>,
+    _: AsOperator,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<IntentView>>> {
+    let cursor = paging.cursor()?;
+    let reader = app.store.reader();
+    let page =
+        reader.list::<Intent>("intents.unknown", "", cursor.as_ref(), paging.limit()?, true)?;
+    Ok(axum::Json(List::of(page, |row| show(&row))))
+}
+
+/// The operator's word that a large unknown charge did not happen; counts only together with the
+/// evidence of a search.
+#[utoipa::path(post, path = "/v1/intents/{id}/confirm-not-charged", tag = "operator", security(("key" = [])),
+    params(("id" = String, Path, description = "int_…")),
+    responses((status = 200, body = IntentView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn confirm_not_charged(
+    State(app): State<App>,
+    _: AsOperator,
+    Path(text): Path<String>,
+) -> ApiResult<axum::Json<IntentView>> {
+    let intent = app.store.submit(ConfirmNotCharged { intent: id::<IntentId>(&text)? }).await?;
+    app.wake.notify_one();
+    Ok(axum::Json(show(&intent)))
+}
+
+/// PayPal's webhooks: verified over the raw bytes, kept, then acted upon while PayPal already has
+/// its answer.
+#[utoipa::path(post, path = "/webhooks/paypal", tag = "paypal", request_body = serde_json::Value,
+    params(("PayPal-Transmission-Id" = String, Header, description = "And the other four headers of PayPal's signature")),
+    responses((status = 200, description = "Kept"),
+        (status = "4XX", description = "Not PayPal's", body = Problem, content_type = "application/problem+json"),
+        (status = "5XX", description = "Cannot be checked now: send it again", body = Problem, content_type = "application/problem+json")))]
+pub async fn webhook(
+    State(app): State<App>,
+    headers: HeaderMap,
+    request: Request<Body>,
+) -> ApiResult<StatusCode> {
+    let bytes = body(request, MAX_BODY).await?;
+    let values = |name: &'static str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let delivery = Delivery::new(values, bytes.to_vec());
+    let delivery =
+        delivery.map_err(|why| refuse(Code::WebhookSignatureInvalid, &why.to_string()))?;
+    if let Some(event) = flow::take_in(&app, &delivery).await? {
+        let acting = app.clone();
+        app.tasks.spawn(async move {
+            if let Err(error) = flow::act(&acting, &event).await {
+                tracing::warn!(event = %event.id, %error, "a webhook could not be followed up");
+            }
+        });
+    }
+    Ok(StatusCode::OK)
+}

@@ -1,0 +1,271 @@
+//! Tabs and their settlements.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use earnest_core::id::{OwnerId, SettlementId, TabId, TransferId};
+use earnest_core::intent::{Intent, IntentState};
+use earnest_core::ledger::Totals;
+use earnest_core::money::Micros;
+use earnest_core::party::Owner;
+use earnest_core::problem::Code;
+use earnest_core::settlement::{Settled, Settlement};
+use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff, credit_line, room};
+use earnest_core::treasurer::Plan;
+use earnest_core::unit::{Fingerprint, Key};
+use http::{HeaderMap, StatusCode};
+
+use super::auth::{AsOperator, AsOwner, Caller, not_here};
+use super::error::{ApiError, ApiResult, refuse};
+use super::read::{Paging, Path, Query, id, required_key};
+use super::view::{self, List, Problem, SettlementView, TabView};
+use crate::app::App;
+use crate::flow::paypal::FlowError;
+use crate::flow::{receipt, settle as flow};
+
+impl From<FlowError> for ApiError {
+    fn from(error: FlowError) -> Self {
+        match error {
+            FlowError::Submit(error) => error.into(),
+            FlowError::Read(error) => error.into(),
+            other => {
+                tracing::error!(error = %other, "a flow broke");
+                refuse(Code::Internal, "the request was not carried out")
+            }
+        }
+    }
+}
+
+fn show(app: &App, tab: &Tab) -> ApiResult<TabView> {
+    let reader = app.store.reader();
+    let totals = reader.totals(&tab.owed())?;
+    let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(not_here)?;
+    let mut earlier = Micros::ZERO;
+    for id in owner.earlier_tabs.iter().filter(|id| **id != tab.id) {
+        let owed = reader.totals(&earnest_core::ledger::Account::TabOwed(*id).usd())?.owed();
+        earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);
+    }
+    let limits = flow::own_limit(app, tab.owner)?;
+    let room = room(limits, credit_line(&owner, &app.settings), earlier);
+    let treasurer = match flow::plan_of(app, tab)? {
+        Plan::Wait { why } | Plan::Settle { why, .. } | Plan::Carry { why } => why,
+    };
+    let owed = totals.collectible();
+    let fee = app.settings.fee;
+    Ok(TabView {
+        id: tab.id.to_string(),
+        owner: tab.owner.to_string(),
+        status: view::tab_status(tab),
+        owed_micros: owed.get(),
+        held_micros: totals.debits_pending.get(),
+        settling_micros: totals.credits_pending.get(),
+        captured_micros: captured(app, tab, &totals)?,
+        carry_micros: tab.carry_micros.get(),
+        room_micros: room.get(),
+        lines: tab.lines,
+        settlements: tab.settlements,
+        treasurer,
+        fee_predicted_micros: fee.predict(owed.floor_to_cent()).get(),
+        fee_if_single_micros: fee_if_single(app, tab)?,
+        opened_at: tab.opened_at.to_string(),
+        used_at: tab.used_at.to_string(),
+        carried_to: tab.carried_to.map(|id| id.to_string()),
+    })
+}
+
+/// What was captured: from the settlements, since an account's credits also hold carries.
+fn captured(app: &App, tab: &Tab, totals: &Totals) -> ApiResult<i64> {
+    if totals.credits_posted.is_zero() {
+        return Ok(0);
+    }
+    let scope = tab.id.to_string();
+    let page = app.store.reader().list::<Settlement>("tab_settlements", &scope, None, 500, true)?;
+    Ok(page.items.iter().filter_map(|row| row.captured_micros).map(Micros::get).sum())
+}
+
+/// What it would have cost to capture every line of the tab alone.
+fn fee_if_single(app: &App, tab: &Tab) -> ApiResult<i64> {
+    let all = earnest_core::tab::LineRange { tab: tab.id, from: 0, to: tab.lines };
+    let lines = receipt::read_lines(app, &all)?;
+    Ok(lines.iter().map(|line| app.settings.fee.predict(line.amount_micros).get()).sum())
+}
+
+fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Tab> {
+    let row = app.store.reader().row::<Tab>(id::<TabId>(text)?)?;
+    row.filter(|row| caller.sees_owner(row.owner)).ok_or_else(not_here)
+}
+
+/// The owner's own tab; an agent opens, ends and names none.
+fn find_own(app: &App, owner: OwnerId, text: &str) -> ApiResult<Tab> {
+    let row = app.store.reader().row::<Tab>(id::<TabId>(text)?)?;
+    row.filter(|row| row.owner == owner).ok_or_else(not_here)
+}
+
+/// Opens a tab; an open one is given back as it is.
+#[utoipa::path(post, path = "/v1/tabs", tag = "owner", security(("key" = [])),
+    responses((status = 201, body = TabView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn open(
+    State(app): State<App>,
+    AsOwner(owner): AsOwner,
+) -> ApiResult<(StatusCode, axum::Json<TabView>)> {
+    let unit = OpenByOwner {
+        owner,
+        tab: TabId::new(app.seed()),
+        chain: TransferId::new(app.seed()),
+        settings: (*app.settings).clone(),
+    };
+    let tab = app.store.submit(unit).await?;
+    Ok((StatusCode::CREATED, axum::Json(show(&app, &tab)?)))
+}
+
+/// Tabs, newest first.
+#[utoipa::path(get, path = "/v1/tabs", tag = "owner", security(("key" = [])), params(Paging),
+    responses((status = 200, body = List<TabView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<TabView>>> {
+    let scope = caller.0.owner.ok_or_else(not_here)?.to_string();
+    let cursor = paging.cursor()?;
+    let page =
+        app.store.reader().list::<Tab>("tabs", &scope, cursor.as_ref(), paging.limit()?, true)?;
+    let data = page.items.iter().map(|row| show(&app, row)).collect::<ApiResult<_>>()?;
+    Ok(axum::Json(List { data, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
+}
+
+/// One tab.
+#[utoipa::path(get, path = "/v1/tabs/{id}", tag = "owner", security(("key" = [])),
+    params(("id" = String, Path, description = "tab_…")),
+    responses((status = 200, body = TabView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(text): Path<String>,
+) -> ApiResult<axum::Json<TabView>> {
+    let tab = find(&app, &caller, &text)?;
+    Ok(axum::Json(show(&app, &tab)?))
+}
+
+/// Closes a tab: no more purchases, settled once when no hold is pending.
+#[utoipa::path(post, path = "/v1/tabs/{id}/close", tag = "owner", security(("key" = [])),
+    params(("id" = String, Path, description = "tab_…")),
+    responses((status = 202, description = "Closing", body = TabView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn close(
+    State(app): State<App>,
+    AsOwner(owner): AsOwner,
+    Path(text): Path<String>,
+) -> ApiResult<(StatusCode, axum::Json<TabView>)> {
+    let tab = find_own(&app, owner, &text)?;
+    let closed = app.store.submit(CloseByOwner { owner, tab: tab.id }).await?;
+    app.wake.notify_one();
+    Ok((StatusCode::ACCEPTED, axum::Json(show(&app, &closed)?)))
+}
+
+/// Settles what is owed now, below the minimum too, and on a frozen tab after another way to pay
+/// was added.
+#[utoipa::path(post, path = "/v1/tabs/{id}/settle", tag = "owner", security(("key" = [])),
+    params(("id" = String, Path, description = "tab_…"),
+        ("Idempotency-Key" = String, Header, description = "One key for one wish")),
+    responses((status = 202, description = "A settlement is under way", body = SettlementView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn settle(
+    State(app): State<App>,
+    AsOwner(owner): AsOwner,
+    Path(text): Path<String>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let tab = find_own(&app, owner, &text)?;
+    let key = key(&headers, &owner, "settlement", &tab)?;
+    match flow::settle(&app, owner, tab.id, true, Some(key)).await? {
+        Settled::Planned(row) => {
+            let view = show_settlement(&app, &row)?;
+            Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response())
+        }
+        Settled::Waited(why) | Settled::Carried(why) => Err(refuse(Code::StateConflict, &why)),
+    }
+}
+
+fn key(
+    headers: &HeaderMap,
+    scope: &impl ToString,
+    family: &'static str,
+    tab: &Tab,
+) -> ApiResult<Key> {
+    Ok(Key {
+        scope: scope.to_string(),
+        family,
+        name: required_key(headers)?,
+        fingerprint: Fingerprint::of(&[tab.id.to_string().as_bytes()]),
+    })
+}
+
+/// The operator bears what a frozen or abandoned tab owes.
+#[utoipa::path(post, path = "/v1/tabs/{id}/write-off", tag = "operator", security(("key" = [])),
+    params(("id" = String, Path, description = "tab_…"),
+        ("Idempotency-Key" = String, Header, description = "One key for one wish")),
+    responses((status = 200, body = TabView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn write_off(
+    State(app): State<App>,
+    _: AsOperator,
+    Path(text): Path<String>,
+    headers: HeaderMap,
+) -> ApiResult<axum::Json<TabView>> {
+    let tab = app.store.reader().row::<Tab>(id::<TabId>(&text)?)?.ok_or_else(not_here)?;
+    let key = key(&headers, &"operator", "write_off", &tab)?;
+    let chain = TransferId::new(app.seed());
+    let unit = WriteOff { owner: tab.owner, tab: tab.id, chain, key: Some(key) };
+    let (tab, _) = app.store.submit(unit).await?;
+    Ok(axum::Json(show(&app, &tab)?))
+}
+
+/// Shows a settlement with what its intent knows.
+pub fn show_settlement(app: &App, row: &Settlement) -> ApiResult<SettlementView> {
+    let intent = app.store.reader().row::<Intent>(row.intent)?;
+    let unknown = intent.is_some_and(|intent| intent.state == IntentState::Unknown);
+    Ok(view::settlement(row, unknown, view::receipt_url(app, row)?))
+}
+
+/// Settlements of a tab, newest first.
+#[utoipa::path(get, path = "/v1/tabs/{id}/settlements", tag = "owner", security(("key" = [])),
+    params(("id" = String, Path, description = "tab_…"), Paging),
+    responses((status = 200, body = List<SettlementView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn settlements(
+    State(app): State<App>,
+    caller: Caller,
+    Path(text): Path<String>,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<SettlementView>>> {
+    let scope = find(&app, &caller, &text)?.id.to_string();
+    let cursor = paging.cursor()?;
+    let reader = app.store.reader();
+    let page = reader.list::<Settlement>(
+        "tab_settlements",
+        &scope,
+        cursor.as_ref(),
+        paging.limit()?,
+        true,
+    )?;
+    let data = page.items.iter().map(|row| show_settlement(&app, row)).collect::<ApiResult<_>>()?;
+    Ok(axum::Json(List { data, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
+}
+
+/// One settlement.
+#[utoipa::path(get, path = "/v1/settlements/{id}", tag = "owner", security(("key" = [])),
+    params(("id" = String, Path, description = "set_…")),
+    responses((status = 200, body = SettlementView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn settlement(
+    State(app): State<App>,
+    caller: Caller,
+    Path(text): Path<String>,
+) -> ApiResult<axum::Json<SettlementView>> {
+    let row = app.store.reader().row::<Settlement>(id::<SettlementId>(&text)?)?;
+    let row = row.filter(|row| caller.sees_owner(row.owner)).ok_or_else(not_here)?;
+    Ok(axum::Json(show_settlement(&app, &row)?))
+}

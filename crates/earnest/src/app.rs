@@ -1,0 +1,205 @@
+//! What every request and job shares.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use earnest_core::id::{KeyId, OwnerId, Seed};
+use earnest_core::jws::KeySet;
+use earnest_core::party::Principal;
+use earnest_core::settings::Settings;
+use earnest_core::time::{SignedDuration, Timestamp};
+use earnest_paypal::webhooks::CertStore;
+use earnest_store::Store;
+
+use crate::sealed::Keys;
+use crate::source::{self, Clock};
+
+/// How long a verified key is remembered, in seconds. Units check the key again where it spends.
+const REMEMBER_SECONDS: i64 = 5;
+/// The most keys that are remembered.
+const REMEMBER_KEYS: usize = 50_000;
+
+/// How webhooks are verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookCheck {
+    /// With PayPal's certificate, here.
+    Local,
+    /// By asking PayPal.
+    Postback,
+}
+
+/// What the application is made of.
+pub struct Parts {
+    /// The books.
+    pub store: Store,
+    /// Numbers the operator set.
+    pub settings: Settings,
+    /// Where people and sellers reach this Earnest; the issuer of every token.
+    pub public_url: String,
+    /// Clock.
+    pub clock: Clock,
+    /// Signing keys.
+    pub keys: Keys,
+    /// PayPal.
+    pub paypal: earnest_paypal::Client,
+    /// Certificates of PayPal's webhooks.
+    pub certs: CertStore,
+    /// How webhooks are verified.
+    pub webhook_check: WebhookCheck,
+    /// The id PayPal gave our webhook.
+    pub webhook_id: Option<String>,
+    /// Who is paid, if not the account that calls.
+    pub payee: Option<String>,
+    /// Whether `http://` on loopback is good enough for sellers (development).
+    pub allow_loopback: bool,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
+}
+
+/// The application: cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// See [`Parts`].
+pub struct Inner {
+    /// The books.
+    pub store: Store,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
+    /// The issuer of every token, without a slash at the end.
+    pub public_url: String,
+    /// Signing keys.
+    pub keys: Keys,
+    /// The published keys, ready to verify with.
+    pub key_set: KeySet,
+    /// PayPal.
+    pub paypal: earnest_paypal::Client,
+    /// Certificates of PayPal's webhooks.
+    pub certs: CertStore,
+    /// How webhooks are verified.
+    pub webhook_check: WebhookCheck,
+    /// Who is paid, if not the account that calls.
+    pub payee: Option<String>,
+    /// Whether `http://` on loopback is good enough for sellers.
+    pub allow_loopback: bool,
+    /// The bug that is planted.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
+    /// This process, as leases name it.
+    pub node: String,
+    webhook_id: RwLock<Option<String>>,
+    clock: Clock,
+    remembered: RwLock<Memory>,
+    /// Wakes the jobs when there is something to do.
+    pub wake: tokio::sync::Notify,
+    /// What goes on after its request was answered; the books are closed only when it has ended.
+    pub tasks: tokio_util::task::TaskTracker,
+}
+
+/// A verified key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Who holds it.
+    pub principal: Principal,
+    /// Which key it is.
+    pub key: KeyId,
+    /// The owner of an agent.
+    pub owner: Option<OwnerId>,
+}
+
+struct Remembered {
+    verified: Verified,
+    until: Timestamp,
+}
+
+/// Keys verified moments ago, and how often all of them were forgotten.
+#[derive(Default)]
+struct Memory {
+    keys: HashMap<[u8; 32], Remembered>,
+    era: u64,
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(Inner {
+            store: parts.store,
+            settings: Arc::new(parts.settings),
+            public_url: parts.public_url.trim_end_matches('/').to_owned(),
+            key_set: KeySet::new(&parts.keys.jwks),
+            keys: parts.keys,
+            paypal: parts.paypal,
+            certs: parts.certs,
+            webhook_check: parts.webhook_check,
+            webhook_id: RwLock::new(parts.webhook_id),
+            payee: parts.payee,
+            allow_loopback: parts.allow_loopback,
+            #[cfg(feature = "planted")]
+            planted: parts.planted,
+            node: source::random_token(),
+            clock: parts.clock,
+            remembered: RwLock::default(),
+            wake: tokio::sync::Notify::new(),
+            tasks: tokio_util::task::TaskTracker::new(),
+        }))
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// What a new id is made of.
+    pub fn seed(&self) -> Seed {
+        source::seed(&self.clock)
+    }
+
+    /// The id PayPal gave our webhook, if it is known.
+    pub fn webhook_id(&self) -> Option<String> {
+        self.webhook_id.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets the id PayPal gave our webhook.
+    pub fn set_webhook_id(&self, id: String) {
+        *self.webhook_id.write().unwrap_or_else(PoisonError::into_inner) = Some(id);
+    }
+
+    /// A key that was verified moments ago; or the era under which it may be remembered once it is
+    /// verified.
+    pub fn recall(&self, hash: &[u8; 32]) -> Result<Verified, u64> {
+        let memory = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
+        let known = memory.keys.get(hash).filter(|known| self.now() < known.until);
+        known.map(|known| known.verified).ok_or(memory.era)
+    }
+
+    /// Remembers a verified key for a few seconds, unless keys were forgotten since it was looked
+    /// up: it may be the one that was revoked.
+    pub fn remember(&self, hash: [u8; 32], verified: Verified, era: u64) {
+        let span = SignedDuration::from_secs(REMEMBER_SECONDS);
+        let until = self.now().saturating_add(span).unwrap_or_else(|_| self.now());
+        let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
+        if memory.era != era {
+            return;
+        }
+        if memory.keys.len() >= REMEMBER_KEYS {
+            memory.keys.clear();
+        }
+        memory.keys.insert(hash, Remembered { verified, until });
+    }
+
+    /// Forgets every remembered key: after one was revoked.
+    pub fn forget_keys(&self) {
+        let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
+        memory.keys.clear();
+        memory.era = memory.era.wrapping_add(1);
+    }
+}

@@ -1,0 +1,252 @@
+//! Settings of a running Earnest. Flags and `EARNEST_*` come first, then `./earnest.toml`, then the
+//! user's file, then defaults; `earnest.toml.example` explains every one.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use earnest_core::settings::Settings;
+use earnest_paypal::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::app::WebhookCheck;
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read or understood.
+    #[error("`{}`: {why}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Value(String),
+}
+
+/// A settings file.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Where to listen and be reached.
+    pub server: Server,
+    /// Where the books are.
+    pub data: Data,
+    /// PayPal.
+    pub paypal: Paypal,
+    /// Numbers the rules use; each overrides its default.
+    pub rules: toml::Table,
+}
+
+/// `[server]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// `127.0.0.1:4020` unless said.
+    pub listen: Option<SocketAddr>,
+    /// Where people and sellers reach this Earnest; the issuer of every token.
+    pub public_url: Option<String>,
+}
+
+/// `[data]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// `./earnest-data` unless said.
+    pub dir: Option<PathBuf>,
+    /// The key-encryption key; `<dir>/seal.key` unless said.
+    pub key_file: Option<PathBuf>,
+}
+
+/// `[paypal]`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Paypal {
+    /// `simulated` unless said, or `sandbox`, or `live`.
+    pub mode: Option<Mode>,
+    /// For live: that real money is meant. The exact words `real money`.
+    pub confirm_live: Option<String>,
+    /// The REST app's client id.
+    pub client_id: Option<String>,
+    /// A file that holds the REST app's secret.
+    pub secret_file: Option<PathBuf>,
+    /// In simulated mode: a simulator that runs already. Without it one is started.
+    pub simulator_url: Option<String>,
+    /// The id PayPal gave our webhook.
+    pub webhook_id: Option<String>,
+    /// `local` unless said, or `postback`.
+    pub webhook_check: Option<WebhookCheck>,
+    /// The merchant account that is paid, if not the one that calls.
+    pub payee: Option<String>,
+}
+
+/// Settings, complete.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where people and sellers reach this Earnest; found from the listener unless said.
+    pub public_url: Option<String>,
+    /// Where the books are; `None` keeps them in memory.
+    pub data: Option<PathBuf>,
+    /// The key-encryption key.
+    pub key_file: Option<PathBuf>,
+    /// Which PayPal.
+    pub mode: Mode,
+    /// The REST app's client id.
+    pub client_id: Option<String>,
+    /// The REST app's secret.
+    pub secret: Option<String>,
+    /// A simulator that runs already.
+    pub simulator_url: Option<String>,
+    /// The id PayPal gave our webhook.
+    pub webhook_id: Option<String>,
+    /// How webhooks are verified.
+    pub webhook_check: WebhookCheck,
+    /// The merchant account that is paid.
+    pub payee: Option<String>,
+    /// Numbers the rules use.
+    pub settings: Settings,
+}
+
+/// What flags and the environment say; they come before every file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// A settings file instead of `./earnest.toml`.
+    pub file: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: Option<SocketAddr>,
+    /// Where people and sellers reach this Earnest.
+    pub public_url: Option<String>,
+    /// Where the books are.
+    pub data: Option<PathBuf>,
+    /// The key-encryption key.
+    pub key_file: Option<PathBuf>,
+    /// The REST app's client id.
+    pub client_id: Option<String>,
+    /// The REST app's secret, from its environment variable.
+    pub secret: Option<String>,
+    /// The user's own folder for settings.
+    pub user_dir: Option<PathBuf>,
+}
+
+impl Config {
+    /// Everything simulated, on a free port, books in memory: for tests and demonstrations.
+    pub fn simulated() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            public_url: None,
+            data: None,
+            key_file: None,
+            mode: Mode::Simulated,
+            client_id: None,
+            secret: None,
+            simulator_url: None,
+            webhook_id: None,
+            webhook_check: WebhookCheck::Local,
+            payee: None,
+            settings: Settings::simulated(),
+        }
+    }
+
+    /// Reads files and puts everything together.
+    ///
+    /// # Errors
+    /// [`ConfigError`]; live mode without its confirmation among them.
+    pub fn load(overrides: Overrides) -> Result<Self, ConfigError> {
+        let file = read_files(&overrides)?;
+        let mode = file.paypal.mode.unwrap_or(Mode::Simulated);
+        if mode == Mode::Live && file.paypal.confirm_live.as_deref() != Some("real money") {
+            let why =
+                "live mode moves real money: set confirm_live = \"real money\" under [paypal]";
+            return Err(ConfigError::Value(why.to_owned()));
+        }
+        let data =
+            overrides.data.or(file.data.dir).unwrap_or_else(|| PathBuf::from("earnest-data"));
+        let secret = match (overrides.secret, &file.paypal.secret_file) {
+            (Some(secret), _) => Some(secret),
+            (None, Some(path)) => Some(read_secret(path)?),
+            (None, None) => None,
+        };
+        let listen = overrides.listen.or(file.server.listen);
+        Ok(Self {
+            listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4020))),
+            public_url: overrides.public_url.or(file.server.public_url),
+            key_file: overrides.key_file.or(file.data.key_file),
+            data: Some(data),
+            mode,
+            client_id: overrides.client_id.or(file.paypal.client_id),
+            secret,
+            simulator_url: file.paypal.simulator_url,
+            webhook_id: file.paypal.webhook_id,
+            webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
+            payee: file.paypal.payee,
+            settings: settings(mode, file.rules)?,
+        })
+    }
+}
+
+/// A secret from a file, without the line end that editors add.
+///
+/// # Errors
+/// When the file cannot be read or is empty.
+pub fn read_secret(path: &Path) -> Result<String, ConfigError> {
+    let failed = |why: String| ConfigError::File { path: path.to_owned(), why };
+    let text = std::fs::read_to_string(path).map_err(|why| failed(why.to_string()))?;
+    match text.trim() {
+        "" => Err(failed("is empty".to_owned())),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+/// The defaults of the mode, each overridden by what the files say.
+fn settings(mode: Mode, rules: toml::Table) -> Result<Settings, ConfigError> {
+    let defaults = match mode {
+        Mode::Simulated => Settings::simulated(),
+        Mode::Sandbox | Mode::Live => Settings::default(),
+    };
+    let wrong = |why: String| ConfigError::Value(format!("[rules]: {why}"));
+    let mut all = toml::Table::try_from(&defaults).map_err(|why| wrong(why.to_string()))?;
+    merge(&mut all, rules);
+    all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))
+}
+
+fn merge(base: &mut toml::Table, over: toml::Table) {
+    for (name, value) in over {
+        match (base.get_mut(&name), value) {
+            (Some(toml::Value::Table(base)), toml::Value::Table(over)) => merge(base, over),
+            (_, value) => {
+                base.insert(name, value);
+            }
+        }
+    }
+}
+
+fn read_files(overrides: &Overrides) -> Result<File, ConfigError> {
+    let mut all = toml::Table::new();
+    if let Some(dir) = &overrides.user_dir
+        && let Some(table) = read_table(&dir.join("earnest.toml"), false)?
+    {
+        merge(&mut all, table);
+    }
+    let (path, needed) = match &overrides.file {
+        Some(path) => (path.clone(), true),
+        None => (PathBuf::from("earnest.toml"), false),
+    };
+    if let Some(table) = read_table(&path, needed)? {
+        merge(&mut all, table);
+    }
+    all.try_into()
+        .map_err(|why: toml::de::Error| ConfigError::File { path, why: why.message().to_owned() })
+}
+
+fn read_table(path: &Path, needed: bool) -> Result<Option<toml::Table>, ConfigError> {
+    let failed = |why: String| ConfigError::File { path: path.to_owned(), why };
+    match std::fs::read_to_string(path) {
+        Ok(text) => text.parse().map(Some).map_err(|why: toml::de::Error| failed(why.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !needed => Ok(None),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}

@@ -1,0 +1,12 @@
+//! In which order things happen. Each flow reads the same: load, decide, record; then, where PayPal
+//! has to be asked, from an intent, and record again.
+
+pub mod origin;
+pub mod party;
+pub mod paypal;
+pub mod purchase;
+pub mod receipt;
+pub mod report;
+pub mod settle;
+pub mod vault;
+pub mod webhook;

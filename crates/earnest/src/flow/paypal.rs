@@ -1,0 +1,169 @@
+//! Carrying out intents: claim, send or read, record. Who calls PayPal calls it from here.
+
+use earnest_core::id::IntentId;
+use earnest_core::intent::{Claim, Claimed, Evidence, Intent, Purpose};
+use earnest_core::problem::Code;
+use earnest_core::time::Timestamp;
+use earnest_paypal::{BuildError, Exchange, Outcome, Request};
+use earnest_store::{ReadError, SubmitError};
+use serde_json::{Value, json};
+
+use super::{settle, vault};
+use crate::app::App;
+
+/// How long a claim lasts: longer than the longest wait for an answer, so that nobody else sends
+/// while this process still waits.
+const LEASE_SECONDS: i64 = 120;
+/// How much of an answer is kept as evidence.
+const KEPT_BYTES: usize = 8 * 1024;
+
+/// Why an intent was not carried out now. It stays open and is looked at again.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    /// The books did not take a unit.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The books could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The request could not be written.
+    #[error("the request cannot be written: {0}")]
+    Build(#[from] BuildError),
+    /// Something does not fit together.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// Carries out one intent as far as it goes now. Safe to call at any time, from anywhere.
+///
+/// # Errors
+/// [`FlowError`]; the intent stays as it is.
+pub async fn carry_out(app: &App, id: IntentId) -> Result<(), FlowError> {
+    let Some(intent) = app.store.reader().row::<Intent>(id)? else { return Ok(()) };
+    if !intent.state.is_open() {
+        return Ok(());
+    }
+    let done = match intent.purpose {
+        Purpose::Settlement(settlement) => settle::carry_out(app, intent, settlement).await,
+        Purpose::VaultSetup(vault) => vault::carry_out_setup(app, intent, vault).await,
+        Purpose::VaultToken(vault) => vault::carry_out_token(app, intent, vault).await,
+    };
+    unless_taken(done)
+}
+
+/// An intent that somebody else holds, or closed meanwhile, is not a failure: it is theirs.
+///
+/// # Errors
+/// Every other [`FlowError`].
+pub fn unless_taken<T: Default>(done: Result<T, FlowError>) -> Result<T, FlowError> {
+    match done {
+        Err(FlowError::Submit(SubmitError::Refused(refusal)))
+            if refusal.code == Code::StateConflict =>
+        {
+            tracing::debug!(why = %refusal.detail, "left to whoever holds the intent");
+            Ok(T::default())
+        }
+        other => other,
+    }
+}
+
+/// Takes the right to act; with a request, commits the time of sending first.
+///
+/// # Errors
+/// [`FlowError::Submit`] with `state_conflict` when another process holds the intent.
+pub async fn claim(
+    app: &App,
+    intent: IntentId,
+    request: Option<&Request>,
+) -> Result<Claimed, FlowError> {
+    let written = match request {
+        Some(request) => {
+            let text = serde_json::to_string(request);
+            let text = text.map_err(|why| FlowError::Broken(why.to_string()))?;
+            Some((text, hex::encode(request.body_sha256())))
+        }
+        None => None,
+    };
+    let claim =
+        Claim { intent, node: app.node.clone(), lease_seconds: LEASE_SECONDS, request: written };
+    Ok(app.store.submit(claim).await?)
+}
+
+/// The request an intent sent before, or a new one.
+///
+/// # Errors
+/// When the stored request cannot be read, or the new one not written.
+pub fn request_of(
+    intent: &Intent,
+    write: impl FnOnce() -> Result<Request, BuildError>,
+) -> Result<Request, FlowError> {
+    match &intent.request {
+        Some(text) => serde_json::from_str(text).map_err(|why| FlowError::Broken(why.to_string())),
+        None => Ok(write()?),
+    }
+}
+
+/// What an exchange leaves as evidence: enough for PayPal's support, without payer data.
+pub fn evidence(how: &str, exchange: &Exchange, now: Timestamp) -> Evidence {
+    let body = exchange.body.get(..KEPT_BYTES).unwrap_or(&exchange.body);
+    let said = json!({
+        "operation": exchange.operation.as_str(),
+        "status": exchange.status,
+        "debug_id": exchange.debug_id,
+        "outcome": exchange.outcome.as_str(),
+        "issue": exchange.outcome.issue(),
+        "answer": redacted(body),
+    });
+    Evidence { at: now, how: how.to_owned(), said }
+}
+
+/// The names of members that say who a payer is, or would let somebody pay.
+const PRIVATE: [&str; 12] = [
+    "email_address",
+    "name",
+    "given_name",
+    "surname",
+    "address",
+    "shipping",
+    "phone",
+    "birth_date",
+    "payer_id",
+    "account_id",
+    "access_token",
+    "payer",
+];
+
+/// An answer without payer data; text that is no JSON is left out.
+pub fn redacted(body: &str) -> Value {
+    fn walk(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    // The name of an error is no payer's name.
+                    if PRIVATE.contains(&name.as_str()) && !(name == "name" && member.is_string()) {
+                        *member = "[redacted]".into();
+                    } else {
+                        walk(member);
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(walk),
+            _ => {}
+        }
+    }
+    match serde_json::from_str::<Value>(body) {
+        Ok(mut value) => {
+            walk(&mut value);
+            value
+        }
+        Err(_) if body.is_empty() => Value::Null,
+        Err(_) => json!({ "unreadable_bytes": body.len() }),
+    }
+}
+
+/// Whether the outcome of a send says that this and no earlier send ran.
+pub fn certainly_not_run(claimed: &Claimed, exchange: &Exchange) -> bool {
+    let first = claimed.intent.sends <= 1;
+    let unsent = matches!(exchange.outcome, Outcome::Unknown { sent: false, .. });
+    first && (unsent || matches!(exchange.outcome, Outcome::Retry { .. }))
+}

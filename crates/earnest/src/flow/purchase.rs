@@ -1,0 +1,84 @@
+//! An agent buys: one unit, then the voucher is signed, off the writer.
+
+use earnest_core::authorize::{Answer, Authorize, FreshIds, Outcome};
+use earnest_core::id::{
+    AgentId, ApprovalId, KeyId, OwnerId, PurchaseId, TabId, TransferId, VoucherId,
+};
+use earnest_core::money::Micros;
+use earnest_core::problem::{Code, Refusal};
+use earnest_core::purchase::Purchase;
+use earnest_core::quote::{Quote, is_loopback};
+
+use crate::api::error::{ApiResult, refuse};
+use crate::app::App;
+
+/// Who asks, with which key.
+#[derive(Clone, Copy, Debug)]
+pub struct Buyer {
+    /// Who buys.
+    pub agent: AgentId,
+    /// Whose money.
+    pub owner: OwnerId,
+    /// With which key.
+    pub key: KeyId,
+}
+
+/// Authorizes a purchase. The answer's purchase carries what a voucher is made of.
+///
+/// # Errors
+/// Any refusal that is not a decision of policy, such as an expired quote.
+pub async fn authorize(
+    app: &App,
+    buyer: Buyer,
+    quote: Quote,
+    max_price: Micros,
+    request_id: String,
+) -> ApiResult<Answer> {
+    check_scheme(app, &quote)?;
+    let unit = Authorize {
+        owner: buyer.owner,
+        agent: buyer.agent,
+        api_key: buyer.key,
+        quote,
+        max_price,
+        request_id,
+        ids: fresh(app),
+        settings: app.settings.clone(),
+    };
+    let answer = app.store.submit(unit).await?;
+    if let Outcome::Waiting(..) = answer.outcome {
+        tracing::info!("a purchase waits for its owner");
+    }
+    Ok(answer)
+}
+
+/// Plain http is good enough only on loopback, and only where the operator allows it.
+fn check_scheme(app: &App, quote: &Quote) -> Result<(), Refusal> {
+    let url = earnest_core::quote::canonical_url(&quote.request.url)?;
+    if url.scheme() == "https" || (app.allow_loopback && is_loopback(&url)) {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::UrlInvalid, "the quoted URL must begin with https://"))
+}
+
+fn fresh(app: &App) -> FreshIds {
+    FreshIds {
+        purchase: PurchaseId::new(app.seed()),
+        hold: TransferId::new(app.seed()),
+        voucher: VoucherId::new(app.seed()),
+        tab: TabId::new(app.seed()),
+        carry: TransferId::new(app.seed()),
+        approval: ApprovalId::new(app.seed()),
+    }
+}
+
+/// Signs the voucher that a purchase carries. Signing is deterministic, so a replay gives the same
+/// voucher, byte for byte.
+///
+/// # Errors
+/// `internal` when the purchase carries none.
+pub fn voucher(app: &App, purchase: &Purchase) -> ApiResult<String> {
+    let claims = purchase.claims(&app.public_url);
+    let signed = claims.and_then(|claims| app.keys.voucher.sign(&claims).ok());
+    signed.ok_or_else(|| refuse(Code::Internal, "the voucher could not be signed"))
+}

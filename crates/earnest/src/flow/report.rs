@@ -1,0 +1,98 @@
+//! A seller reports what became of vouchers: one unit each, and a second one for a late line.
+
+use earnest_core::id::{SellerId, TabId, TransferId};
+use earnest_core::problem::{Code, Refusal};
+use earnest_core::purchase::Purchase;
+use earnest_core::report::{LateLine, Resolve, Step, Told};
+use earnest_core::voucher::{self, Report, ReportAnswer, ReportOutcome, ReportResult};
+use earnest_store::SubmitError;
+use futures_util::future::join_all;
+
+use crate::api::error::ApiResult;
+use crate::app::App;
+
+/// How often a purchase may move between two reads of one report.
+const MAX_ROUNDS: usize = 4;
+
+/// Takes in a batch: reports that were read, and why others could not be. Each stands alone; one
+/// that is not acceptable does not hold up the rest.
+///
+/// # Errors
+/// When the books cannot take any report now: the seller keeps all of them and sends them again.
+pub async fn take_in(
+    app: &App,
+    seller: SellerId,
+    reports: Vec<Result<Report, Refusal>>,
+) -> ApiResult<ReportAnswer> {
+    let read = |report: Result<Report, Refusal>| async move {
+        match report {
+            Ok(report) => one(app, seller, report).await,
+            Err(why) => Ok(rejected(why.code)),
+        }
+    };
+    let results = join_all(reports.into_iter().map(read)).await;
+    let results = results.into_iter().collect::<Result<_, SubmitError>>()?;
+    Ok(ReportAnswer { epoch: app.store.epoch().to_owned(), results })
+}
+
+fn rejected(code: Code) -> ReportResult {
+    ReportResult {
+        jti: None,
+        purchase: None,
+        outcome: ReportOutcome::Rejected,
+        code: Some(code),
+        amount_micros: None,
+    }
+}
+
+async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult, SubmitError> {
+    let claims = match voucher::read(&report.voucher, &app.key_set, app.now()) {
+        Ok(claims) => claims,
+        Err(refusal) => return Ok(rejected(refusal.code)),
+    };
+    let (jti, purchase) = (claims.jti, claims.sub);
+    let told = Told {
+        seller,
+        claims,
+        fate: report.fate,
+        claimed_at: report.claimed_at,
+        amount: report.amount_micros,
+    };
+    let known = |step| {
+        let (outcome, code, amount_micros) = match step {
+            Step::Done(outcome, amount) => (outcome, None, amount),
+            Step::Rejected(code) => (ReportOutcome::Rejected, Some(code), None),
+            // Not resolved within a few rounds: nothing was recorded, the seller repeats it.
+            Step::Late | Step::Moved => {
+                (ReportOutcome::Rejected, Some(Code::IdempotencyInFlight), None)
+            }
+        };
+        ReportResult { jti: Some(jti), purchase: Some(purchase), outcome, code, amount_micros }
+    };
+    for _ in 0..MAX_ROUNDS {
+        let row = app.store.reader().row::<Purchase>(purchase);
+        let row = row.map_err(|why| SubmitError::Unavailable(why.to_string()))?;
+        let Some(row) = row else { return Ok(known(Step::Rejected(Code::NotFound))) };
+        let settings = app.settings.clone();
+        let resolve = Resolve { told: told.clone(), tab: row.tab, settings: settings.clone() };
+        let step = match app.store.submit(resolve).await? {
+            Step::Late => {
+                let late = LateLine {
+                    told: told.clone(),
+                    owner: row.owner,
+                    agent: row.agent,
+                    chain: TransferId::new(app.seed()),
+                    no_tab: TabId::new(app.seed()),
+                    settings,
+                };
+                app.store.submit(late).await?
+            }
+            step => step,
+        };
+        if step != Step::Moved {
+            app.wake.notify_one();
+            return Ok(known(step));
+        }
+    }
+    Ok(known(Step::Moved))
+}

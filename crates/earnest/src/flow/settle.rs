@@ -1,0 +1,321 @@
+//! Settling tabs: the treasurer plans, one intent charges, its outcome is recorded.
+
+use earnest_core::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
+use earnest_core::intent::{Charge, Claimed, Evidence, Fate, Intent};
+use earnest_core::money::{Currency, Micros};
+use earnest_core::party::Owner;
+use earnest_core::policy::{Policy, PolicySubject};
+use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
+use earnest_core::tab::{Tab, credit_line, room};
+use earnest_core::treasurer::{self, Plan};
+use earnest_core::unit::Key;
+use earnest_paypal::evidence::{self as search, Evidence as Found};
+use earnest_paypal::payments::{Capture, CaptureStatus};
+use earnest_paypal::{Exchange, Outcome, Resource, orders, payments};
+
+use super::paypal::{self, FlowError, claim, evidence, request_of};
+use crate::app::App;
+
+/// What the treasurer's rules say about a tab, by a plain read.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
+    let reader = app.store.reader();
+    let totals = reader.totals(&tab.owed())?;
+    let missing = || FlowError::Broken(format!("owner {} is missing", tab.owner));
+    let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(missing)?;
+    let line = credit_line(&owner, &app.settings);
+    let room = room(own_limit(app, tab.owner)?, line, Micros::ZERO);
+    Ok(treasurer::plan(tab, &totals, room, false, &app.settings, app.now()))
+}
+
+/// The owner's own limit on a tab, if its policy sets one.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn own_limit(app: &App, owner: OwnerId) -> Result<Option<Micros>, FlowError> {
+    let policy = app.store.reader().row::<Policy>(PolicySubject::Owner(owner))?;
+    let limits = policy.as_ref().and_then(Policy::limits);
+    Ok(limits.and_then(|limits| limits.tab_limit_micros))
+}
+
+/// Asks the treasurer's rules about a tab and commits what they say. `asked` is somebody's wish.
+///
+/// # Errors
+/// [`FlowError`].
+pub async fn settle(
+    app: &App,
+    owner: OwnerId,
+    tab: TabId,
+    asked: bool,
+    key: Option<Key>,
+) -> Result<Settled, FlowError> {
+    let own_limit = own_limit(app, owner)?;
+    let unit = Settle {
+        owner,
+        tab,
+        settlement: SettlementId::new(app.seed()),
+        intent: IntentId::new(app.seed()),
+        hold: TransferId::new(app.seed()),
+        epoch: app.store.epoch().to_owned(),
+        asked,
+        key,
+        own_limit,
+        settings: app.settings.clone(),
+    };
+    let settled = app.store.submit(unit).await?;
+    if let Settled::Planned(settlement) = &settled {
+        tracing::info!(settlement = %settlement.id, tab = %tab, why = %settlement.why, "settlement planned");
+        app.wake.notify_one();
+    }
+    Ok(settled)
+}
+
+/// Looks at one tab for the treasurer: by a plain read first, since most tabs only wait.
+///
+/// # Errors
+/// [`FlowError`].
+pub async fn look_at(app: &App, tab: &Tab) -> Result<(), FlowError> {
+    if let Plan::Wait { .. } = plan_of(app, tab)? {
+        return Ok(());
+    }
+    settle(app, tab.owner, tab.id, false, None).await.map(|_| ())
+}
+
+/// Carries out a settlement's intent: sends, or reads what became of it.
+pub(super) async fn carry_out(
+    app: &App,
+    intent: Intent,
+    id: SettlementId,
+) -> Result<(), FlowError> {
+    let missing = || FlowError::Broken(format!("settlement {id} is missing"));
+    let settlement = app.store.reader().row::<Settlement>(id)?.ok_or_else(missing)?;
+    if intent.may_send(app.now()) {
+        send(app, intent, &settlement).await
+    } else {
+        read_back(app, intent, &settlement).await
+    }
+}
+
+async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
+    let write = |key: &str| {
+        let vault_id = intent.facts.get("vault_id").and_then(|id| id.as_str()).unwrap_or_default();
+        let charge = orders::VaultedCharge {
+            vault_id,
+            amount: settlement.amount_micros,
+            currency: Currency::Usd,
+            invoice_id: &settlement.invoice_id,
+            custom_id: &settlement.id.to_string(),
+            description: &format!("Tab settlement {}", settlement.n),
+            payee: app.payee.as_deref(),
+        };
+        orders::charge_vaulted(&charge, key)
+    };
+    let request = request_of(&intent, || write(&intent.key))?;
+    #[cfg(feature = "planted")]
+    let request = crate::planted::rekeyed(app, &intent, request, write)?;
+    let claimed = claim(app, intent.id, Some(&request)).await?;
+    let exchange = app.paypal.send(&request).await;
+    let how = evidence("answer", &exchange, app.now());
+    let fate = match judge(&claimed, &exchange) {
+        Fate::Done(charge) => confirm(app, charge, settlement).await,
+        fate => fate,
+    };
+    record(app, settlement, &claimed, fate, how).await
+}
+
+/// What an answer to the charge means. Never better than what PayPal said in so many words.
+fn judge(claimed: &Claimed, exchange: &Exchange) -> Fate<Charge> {
+    if paypal::certainly_not_run(claimed, exchange) {
+        return Fate::NotRun;
+    }
+    let settles = claimed.intent.sends <= 1 || exchange.settles_earlier_sends();
+    match &exchange.outcome {
+        Outcome::Done { resource } | Outcome::Pending { resource, .. } => {
+            let order = resource.order().map(|order| order.id.clone());
+            match resource.capture() {
+                Some(capture) => of_capture(capture, order),
+                None => Fate::Pending { paypal_order: order, paypal_capture: None },
+            }
+        }
+        Outcome::Declined { issue, .. } if settles => Fate::Declined { issue: issue.clone() },
+        Outcome::Refused { issue, .. } if settles => Fate::Refused { issue: issue.clone() },
+        Outcome::NotFound { issue, .. } if settles => Fate::Refused { issue: issue.clone() },
+        Outcome::AlreadyDone { issue, .. } => Fate::AlreadyDone { issue: issue.clone() },
+        _ => Fate::Unknown,
+    }
+}
+
+/// What the state of a capture means.
+fn of_capture(capture: &Capture, order: Option<String>) -> Fate<Charge> {
+    let paypal_order = order.or_else(|| capture.order_id.clone());
+    let pending =
+        |paypal_order| Fate::Pending { paypal_order, paypal_capture: Some(capture.id.clone()) };
+    match capture.status {
+        CaptureStatus::Completed | CaptureStatus::PartiallyRefunded | CaptureStatus::Refunded => {
+            // Only the representation of a finished capture names the fee; until then it is unknown,
+            // not zero.
+            match capture.fee {
+                Some(fee) => Fate::Done(Charge {
+                    paypal_order,
+                    paypal_capture: capture.id.clone(),
+                    amount: capture.amount,
+                    fee,
+                }),
+                None => pending(paypal_order),
+            }
+        }
+        CaptureStatus::Declined | CaptureStatus::Failed => {
+            let reason = capture.reason.clone();
+            Fate::Declined { issue: reason.unwrap_or_else(|| capture.status.as_str().to_owned()) }
+        }
+        _ => pending(paypal_order),
+    }
+}
+
+/// Every money-moving result is confirmed by reading the resource.
+async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Charge> {
+    let order = charge.paypal_order.clone();
+    match read_capture(app, &charge.paypal_capture).await {
+        Some((Resource::Capture(capture), _)) if is_ours(&capture, settlement) => {
+            of_capture(&capture, order)
+        }
+        // Not readable right now: PayPal is still asked, and nothing is booked on one answer alone.
+        _ => Fate::Pending { paypal_order: order, paypal_capture: Some(charge.paypal_capture) },
+    }
+}
+
+fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
+    capture.invoice_id.as_deref().is_none_or(|invoice| invoice == settlement.invoice_id)
+        && capture.currency.as_str() == Currency::Usd.code()
+}
+
+async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
+    let request = payments::get_capture(id).ok()?;
+    let exchange = app.paypal.send(&request).await;
+    exchange.resource().cloned().map(|resource| (resource, exchange))
+}
+
+/// The key may not be sent any more, or PayPal is deciding: only reading can tell.
+async fn read_back(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
+    #[cfg(feature = "planted")]
+    crate::planted::repost(app, &intent).await;
+    let claimed = claim(app, intent.id, None).await?;
+    let (fate, how) = match (&intent.paypal_capture, &intent.paypal_order) {
+        (Some(capture), _) => read_by_capture(app, capture, settlement).await,
+        (None, Some(order)) => read_by_order(app, order, settlement).await?,
+        (None, None) => look_for(app, &intent, settlement).await,
+    };
+    record(app, settlement, &claimed, fate, how).await
+}
+
+fn nothing(app: &App, how: &str, said: &str) -> (Fate<Charge>, Evidence) {
+    let said = serde_json::json!({ "said": said });
+    (Fate::Unknown, Evidence { at: app.now(), how: how.to_owned(), said })
+}
+
+async fn read_by_capture(app: &App, id: &str, settlement: &Settlement) -> (Fate<Charge>, Evidence) {
+    match read_capture(app, id).await {
+        Some((Resource::Capture(capture), exchange)) if is_ours(&capture, settlement) => {
+            (of_capture(&capture, None), evidence("read", &exchange, app.now()))
+        }
+        _ => nothing(app, "read", "the capture could not be read"),
+    }
+}
+
+async fn read_by_order(
+    app: &App,
+    id: &str,
+    settlement: &Settlement,
+) -> Result<(Fate<Charge>, Evidence), FlowError> {
+    let exchange = app.paypal.send(&orders::get(id)?).await;
+    let how = evidence("read", &exchange, app.now());
+    let capture = exchange.resource().and_then(Resource::capture);
+    let fate = match capture {
+        Some(capture) if is_ours(capture, settlement) => of_capture(capture, Some(id.to_owned())),
+        _ => Fate::Pending { paypal_order: Some(id.to_owned()), paypal_capture: None },
+    };
+    Ok((fate, how))
+}
+
+/// No id is known: Transaction Search has to show the charge, or that there is none.
+async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<Charge>, Evidence) {
+    let (Some(first), Some(last)) = (intent.first_sent_at, intent.last_sent_at) else {
+        return nothing(app, "search", "never sent");
+    };
+    let found =
+        search::prove_absent(&app.paypal, &settlement.invoice_id, first, last, app.now()).await;
+    let said = serde_json::to_value(&found).unwrap_or_default();
+    let how = Evidence { at: app.now(), how: "search".to_owned(), said };
+    let fate = match found {
+        Found::Absent(_) if intent.read_only => Fate::Unknown,
+        Found::Absent(_) => Fate::NotCharged,
+        Found::NotYet { until } => Fate::NotYet { until },
+        Found::Unreadable { .. } => Fate::Unknown,
+        Found::Found { rows } => {
+            // A charge first, then whatever refers to it.
+            let charge = rows.iter().find(|row| row.amount().is_some());
+            match charge {
+                Some(row) => read_by_capture(app, &row.transaction_id, settlement).await.0,
+                None => Fate::Unknown,
+            }
+        }
+    };
+    (fate, how)
+}
+
+pub(crate) async fn record(
+    app: &App,
+    settlement: &Settlement,
+    claimed: &Claimed,
+    fate: Fate<Charge>,
+    evidence: Evidence,
+) -> Result<(), FlowError> {
+    #[cfg(feature = "planted")]
+    let fate = crate::planted::twisted(app, settlement, fate);
+    let unit = RecordOutcome {
+        owner: settlement.owner,
+        tab: settlement.tab,
+        settlement: settlement.id,
+        intent: claimed.intent.id,
+        fence: claimed.fence,
+        fate,
+        evidence,
+        settings: app.settings.clone(),
+    };
+    let settlement = app.store.submit(unit).await?;
+    tracing::info!(settlement = %settlement.id, state = ?settlement.state, "outcome recorded");
+    app.wake.notify_one();
+    Ok(())
+}
+
+/// A webhook named a capture: reads it, and records what it says about the settlement whose invoice
+/// it carries. The webhook itself is only a hint.
+///
+/// # Errors
+/// [`FlowError`].
+pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<IntentId>, FlowError> {
+    let Some((Resource::Capture(capture), exchange)) = read_capture(app, capture_id).await else {
+        return Ok(None);
+    };
+    let Some(invoice) = &capture.invoice_id else { return Ok(None) };
+    let page = app.store.reader().list::<Intent>("intents.invoice", invoice, None, 100, true)?;
+    // The newest attempt under this invoice; one that is open, if there is one.
+    let open = page.items.iter().find(|intent| intent.state.is_open());
+    let Some(intent) = open.or(page.items.first()) else { return Ok(None) };
+    let earnest_core::intent::Purpose::Settlement(id) = intent.purpose else { return Ok(None) };
+    let Some(settlement) = app.store.reader().row::<Settlement>(id)? else { return Ok(None) };
+    let known = intent.paypal_capture.as_deref() == Some(capture_id);
+    if !is_ours(&capture, &settlement) || (known && !intent.state.is_open()) {
+        return Ok(Some(intent.id));
+    }
+    let how = evidence("read after webhook", &exchange, app.now());
+    let claimed = if intent.state.is_open() {
+        claim(app, intent.id, None).await?
+    } else {
+        Claimed { intent: intent.clone(), fence: intent.fence }
+    };
+    record(app, &settlement, &claimed, of_capture(&capture, None), how).await?;
+    Ok(Some(intent.id))
+}

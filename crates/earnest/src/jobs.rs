@@ -1,0 +1,131 @@
+//! What happens without anybody asking: the report clock, expiry, the treasurer, intents, receipts.
+//!
+//! Every job lists by a plain read what may be due and submits units that check again. A job that
+//! fails is logged and tried again at its next turn; nothing is lost by a job that never ran.
+
+use std::time::Duration;
+
+use earnest_core::intent::Intent;
+use earnest_core::purchase::{Purchase, ReportClock};
+use earnest_core::report::{Expire, Tick};
+use earnest_core::settlement::Settlement;
+use earnest_core::tab::Tab;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::flow::paypal::{FlowError, carry_out};
+use crate::flow::{receipt, settle};
+
+/// How often the report clock is advanced.
+const TICK: Duration = Duration::from_secs(5);
+/// How often jobs look without being woken.
+const LOOK: Duration = Duration::from_secs(1);
+/// How much one look takes on.
+const PAGE: usize = 500;
+
+/// Runs the jobs until told to stop; a job that is under way is finished first.
+pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = tick.tick() => {
+                    if let Err(error) = app.store.submit(Tick).await {
+                        tracing::error!(%error, "the report clock does not advance");
+                    }
+                }
+                () = app.wake.notified() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if let Err(error) = look(&app).await {
+                tracing::error!(%error, "a job failed");
+            }
+        }
+    })
+}
+
+/// One turn of every job but the report clock. Tests call it themselves.
+///
+/// # Errors
+/// [`FlowError`] when the books cannot be read; what fails for one row is logged and skipped.
+pub async fn look(app: &App) -> Result<(), FlowError> {
+    expire(app).await?;
+    treasurer(app).await?;
+    intents(app).await?;
+    receipts(app).await
+}
+
+fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
+    if let Err(error) = result {
+        tracing::error!(%id, %error, "{what} failed, and is tried again");
+    }
+}
+
+/// Gives up holds that nobody reported in time.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn expire(app: &App) -> Result<(), FlowError> {
+    let reader = app.store.reader();
+    let clock = reader.row::<ReportClock>(ReportClock::ID)?.map_or(0, |clock| clock.elapsed_ms);
+    let page = reader.list::<Purchase>("holds.due", "", None, PAGE, false)?;
+    for purchase in page.items {
+        if purchase.report_by.is_none_or(|by| by > clock) {
+            break;
+        }
+        let unit = Expire { purchase: purchase.id, tab: purchase.tab };
+        let done = app.store.submit(unit).await.map(|_| ()).map_err(FlowError::from);
+        log_failed("expiry", &purchase.id, done);
+    }
+    Ok(())
+}
+
+/// Asks the treasurer's rules about every tab that may still owe something.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn treasurer(app: &App) -> Result<(), FlowError> {
+    let mut cursor = None;
+    loop {
+        let page = app.store.reader().list::<Tab>("tabs.live", "", cursor.as_ref(), PAGE, false)?;
+        for tab in &page.items {
+            log_failed("settling", &tab.id, settle::look_at(app, tab).await);
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Carries out intents that are due.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn intents(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
+    for intent in page.items {
+        if intent.next_at > now {
+            break;
+        }
+        log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
+    }
+    Ok(())
+}
+
+/// Signs receipts of settlements that have none.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn receipts(app: &App) -> Result<(), FlowError> {
+    let page =
+        app.store.reader().list::<Settlement>("settlements.unsigned", "", None, PAGE, false)?;
+    for settlement in page.items {
+        log_failed("signing a receipt", &settlement.id, receipt::sign(app, &settlement).await);
+    }
+    Ok(())
+}

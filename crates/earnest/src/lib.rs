@@ -1,0 +1,18 @@
+//! The settlement layer for AI agents: HTTP API, flows, jobs and command line.
+//!
+//! `api` speaks HTTP, `flow` says in which order things happen, `earnest-core` decides, and
+//! `earnest-store` records. A flow is *load, decide, record*, then PayPal from an intent, then
+//! *record* again. `main.rs` alone touches environment and arguments.
+
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod flow;
+pub mod jobs;
+pub mod listen;
+#[cfg(feature = "planted")]
+pub mod planted;
+pub mod sealed;
+pub mod serve;
+pub mod source;

@@ -1,0 +1,382 @@
+//! Starting and stopping an Earnest: books, keys, PayPal, jobs, listener; in that order, and back.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use earnest_core::admin::{CreateAgent, CreateOwner, CreateSeller, Creation};
+use earnest_core::id::{AgentId, OwnerId, SellerId};
+use earnest_core::party::{ApiKey, Principal};
+use earnest_core::time::Zone;
+use earnest_paypal::webhooks::CertStore;
+use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
+use earnest_store::{Options, Store};
+use paypal_sim::{Sim, SimConfig};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::app::{App, Parts};
+use crate::config::Config;
+use crate::flow::party;
+use crate::source::{Clock, machine_clock, random_bytes};
+use crate::{api, jobs, listen, sealed};
+
+/// Why an Earnest does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}: {why}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// The folder of the books cannot be made.
+    #[error("cannot use `{}`: {why}", path.display())]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// The books cannot be opened.
+    #[error(transparent)]
+    Books(#[from] earnest_store::OpenError),
+    /// The signing keys cannot be opened.
+    #[error(transparent)]
+    Keys(#[from] sealed::SealError),
+    /// PayPal is not configured, or wrongly.
+    #[error("PayPal: {0}")]
+    Paypal(String),
+    /// The first parties could not be made.
+    #[error("cannot set up development keys: {0}")]
+    Provision(String),
+}
+
+/// A running Earnest.
+pub struct Running {
+    /// What it shares.
+    pub app: App,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The simulator, where this process runs it.
+    pub sim: Option<Sim>,
+    /// Development keys, in simulated mode.
+    pub dev: Option<DevKeys>,
+    stop: CancellationToken,
+    server: JoinHandle<()>,
+    jobs: Option<JoinHandle<()>>,
+}
+
+/// How to start, beside the settings.
+pub struct Start {
+    /// Where `now` comes from.
+    pub clock: Clock,
+    /// Whether the jobs run by themselves; tests that control the clock run them by hand.
+    pub jobs: bool,
+    /// How the simulator is set up, where this process runs it.
+    pub sim: SimConfig,
+    /// How long to wait for PayPal; tests of lost answers wait less.
+    pub timeouts: Timeouts,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            clock: machine_clock(),
+            jobs: true,
+            sim: SimConfig::default(),
+            timeouts: Timeouts::default(),
+            #[cfg(feature = "planted")]
+            planted: crate::planted::Planted::default(),
+        }
+    }
+}
+
+/// Keys and ids of one of each, for development: `<data>/dev-keys.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DevKeys {
+    /// Whoever runs this Earnest.
+    pub operator: DevKey,
+    /// Whose money it is.
+    pub owner: DevKey,
+    /// A key of theirs.
+    pub agent: DevKey,
+    /// Who is paid.
+    pub seller: DevKey,
+}
+
+/// One key with whose it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DevKey {
+    /// The holder's id; `operator` for the operator.
+    pub id: String,
+    /// The key.
+    pub key: String,
+}
+
+impl Running {
+    /// Starts everything; it serves when this returns.
+    ///
+    /// # Errors
+    /// [`StartError`]; what was started is stopped again.
+    pub async fn start(config: Config, start: Start) -> Result<Self, StartError> {
+        // Whoever embeds this may have installed one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        if let Some(dir) = &config.data {
+            make_folder(dir)?;
+        }
+        let listener = TcpListener::bind(config.listen).await;
+        let listener =
+            listener.map_err(|why| StartError::Listen { address: config.listen, why })?;
+        let address = listener
+            .local_addr()
+            .map_err(|why| StartError::Listen { address: config.listen, why })?;
+        let store = open_store(options(&config, &start)).await?;
+        let sealer = sealer(&config)?;
+        let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
+        let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let (sim, mut paypal) = connect(&config, start.sim).await?;
+        paypal.timeouts = start.timeouts;
+        let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+        let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+        let app = App::new(Parts {
+            store,
+            settings: config.settings.clone(),
+            public_url,
+            clock: start.clock,
+            keys,
+            paypal: client,
+            certs,
+            webhook_check: config.webhook_check,
+            webhook_id: config.webhook_id.clone(),
+            payee: config.payee.clone(),
+            allow_loopback: config.mode == Mode::Simulated,
+            #[cfg(feature = "planted")]
+            planted: start.planted,
+        });
+        let stop = CancellationToken::new();
+        let router = api::router(app.clone());
+        let limits = listen::Limits::default();
+        let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
+        let dev = match config.mode {
+            Mode::Simulated => Some(provision(&app, config.data.as_deref()).await?),
+            _ => {
+                first_operator(&app, config.data.as_deref()).await?;
+                None
+            }
+        };
+        if config.mode == Mode::Simulated && config.webhook_id.is_none() {
+            register_webhook(&app).await;
+        }
+        let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
+        Ok(Self { app, address, sim, dev, stop, server, jobs })
+    }
+
+    /// `http://` and the address.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Stops taking requests, lets those under way finish, ends the jobs, closes the books.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let _ = self.server.await;
+        if let Some(jobs) = self.jobs {
+            let _ = jobs.await;
+        }
+        self.app.tasks.close();
+        self.app.tasks.wait().await;
+        let store = self.app.store.clone();
+        // Closing waits for what is queued, so it must not stand in the way of other tasks.
+        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+        if let Some(sim) = self.sim {
+            sim.shutdown().await;
+        }
+    }
+}
+
+fn make_folder(path: &Path) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|why| StartError::Folder { path: path.to_owned(), why })
+}
+
+fn options(config: &Config, start: &Start) -> Options {
+    let (mode, clock) = (config.mode.as_str(), start.clock.clone());
+    let mut options = match &config.data {
+        Some(dir) => Options::file(dir.join("earnest.db"), mode, clock),
+        None => Options::memory(mode, clock),
+    };
+    if config.data.is_some() {
+        // Random, so that no two installations share an invoice id at PayPal.
+        options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
+    }
+    #[cfg(feature = "planted")]
+    {
+        options.planted = start.planted.engine;
+    }
+    options
+}
+
+async fn open_store(options: Options) -> Result<Store, StartError> {
+    let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
+    let opened = opened.map_err(|why| StartError::Provision(why.to_string()))?;
+    Ok(opened?)
+}
+
+/// The key file: said, or beside the books; books in memory need none.
+fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
+    Ok(match (&config.key_file, &config.data) {
+        (Some(path), _) => sealed::Sealer::open(path)?,
+        (None, Some(dir)) => sealed::Sealer::open(&dir.join("seal.key"))?,
+        (None, None) => sealed::Sealer::throw_away(),
+    })
+}
+
+/// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.
+async fn connect(
+    config: &Config,
+    sim: SimConfig,
+) -> Result<(Option<Sim>, earnest_paypal::Config), StartError> {
+    let wrong = |why: &dyn std::fmt::Display| StartError::Paypal(why.to_string());
+    if config.mode != Mode::Simulated {
+        let (Some(id), Some(secret)) = (&config.client_id, &config.secret) else {
+            return Err(wrong(&"client id and secret are needed: see earnest.toml.example"));
+        };
+        let paypal = earnest_paypal::Config::paypal(config.mode, id, Secret::new(secret.as_str()));
+        return Ok((None, paypal.map_err(|why| wrong(&why))?));
+    }
+    let (sim, base, ca) = match &config.simulator_url {
+        Some(url) => (None, url.clone(), ca_of(url).await),
+        None => {
+            let sim = SimConfig { relaxed_webhook_urls: true, ..sim };
+            let sim = Sim::start(sim).await.map_err(|why| wrong(&why))?;
+            let (base, ca) = (sim.base_url().to_owned(), sim.ca_pem().to_owned());
+            (Some(sim), base, Some(ca))
+        }
+    };
+    let url = Url::parse(&base).map_err(|why| wrong(&why))?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let port = url.port_or_known_default().unwrap_or(80);
+    let mut paypal = earnest_paypal::Config::simulated(
+        url,
+        config.client_id.as_deref().unwrap_or("sim"),
+        Secret::new(config.secret.as_deref().unwrap_or("sim")),
+    );
+    paypal.webhook_cert_hosts = vec![format!("{host}:{port}")];
+    paypal.webhook_root_pem = ca;
+    Ok((sim, paypal))
+}
+
+/// The authority behind the webhooks of a simulator that runs apart, from its own control API.
+/// Without it webhooks are refused, and everything is polled all the same.
+async fn ca_of(simulator: &str) -> Option<String> {
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .timeout(Timeouts::default().read)
+        .build()
+        .ok()?;
+    let url = format!("{}/_sim/ca.pem", simulator.trim_end_matches('/'));
+    let answer = client.get(url).send().await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
+    answer.text().await.ok()
+}
+
+/// Tells a simulator where webhooks go, unless it knows from an earlier start.
+async fn register_webhook(app: &App) {
+    let url = format!("{}/webhooks/paypal", app.public_url);
+    let known = app.paypal.send(&webhooks::list()).await;
+    if let Some(Resource::Webhooks(known)) = known.resource()
+        && let Some(webhook) = known.webhooks.iter().find(|webhook| webhook.url == url)
+    {
+        return app.set_webhook_id(webhook.id.clone());
+    }
+    let Ok(request) = webhooks::create(&url) else { return };
+    let exchange = app.paypal.send(&request).await;
+    match exchange.resource() {
+        Some(Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
+        _ => tracing::warn!(outcome = exchange.outcome.as_str(), "no webhook was registered"),
+    }
+}
+
+/// One operator, owner, agent and seller, made once; their keys stand in `dev-keys.json`.
+async fn provision(app: &App, data: Option<&Path>) -> Result<DevKeys, StartError> {
+    let failed = |why: &dyn std::fmt::Display| StartError::Provision(why.to_string());
+    let path = data.map(|dir| dir.join("dev-keys.json"));
+    if let Some(path) = &path
+        && let Ok(text) = std::fs::read_to_string(path)
+    {
+        return serde_json::from_str(&text).map_err(|why| failed(&why));
+    }
+    let creation = |name: &str, by| Creation { by, name: name.to_owned(), key: None };
+    let owner = OwnerId::new(app.seed());
+    let create = CreateOwner {
+        creation: creation("dev owner", Principal::Operator),
+        id: owner,
+        zone: Zone::utc(),
+    };
+    app.store.submit(create).await.map_err(|why| failed(&why))?;
+    let agent = AgentId::new(app.seed());
+    let by = Principal::Owner(owner);
+    let create = CreateAgent { creation: creation("dev agent", by), owner, id: agent };
+    app.store.submit(create).await.map_err(|why| failed(&why))?;
+    let seller = SellerId::new(app.seed());
+    let create = CreateSeller {
+        creation: creation("dev seller", Principal::Operator),
+        id: seller,
+        payout_recipient: None,
+        commission_ppm: 0,
+    };
+    app.store.submit(create).await.map_err(|why| failed(&why))?;
+    let key = |principal: Principal| async move {
+        let made = party::add_key(app, principal, None, "development").await;
+        let made = made.map_err(|why| StartError::Provision(why.0.to_string()))?;
+        Ok::<_, StartError>(DevKey { id: principal.to_string(), key: made.secret })
+    };
+    let keys = DevKeys {
+        operator: key(Principal::Operator).await?,
+        owner: key(Principal::Owner(owner)).await?,
+        agent: key(Principal::Agent(agent)).await?,
+        seller: key(Principal::Seller(seller)).await?,
+    };
+    if let Some(path) = path {
+        let text = serde_json::to_string_pretty(&keys).map_err(|why| failed(&why))?;
+        write_private(&path, &text).map_err(|why| failed(&why))?;
+    }
+    Ok(keys)
+}
+
+/// The first operator key of a sandbox or live installation, in a file only its user can read.
+async fn first_operator(app: &App, data: Option<&Path>) -> Result<(), StartError> {
+    let failed = |why: &dyn std::fmt::Display| StartError::Provision(why.to_string());
+    let known = app.store.reader().list::<ApiKey>("keys", "operator", None, 1, true);
+    if !known.map_err(|why| failed(&why))?.items.is_empty() {
+        return Ok(());
+    }
+    let Some(path) = data.map(|dir| dir.join("operator.key")) else { return Ok(()) };
+    let made = party::add_key(app, Principal::Operator, None, "first operator").await;
+    let made = made.map_err(|why| failed(&why.0))?;
+    write_private(&path, &made.secret).map_err(|why| failed(&why))?;
+    tracing::info!(path = %path.display(), "wrote the first operator key; keep it and remove the file");
+    Ok(())
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()
+}
