@@ -5,6 +5,8 @@ use std::path::Path;
 use earnest::config::{Data, File, Paypal, Server};
 use earnest_core::settings::Settings;
 
+use super::{earnest, run};
+
 fn example() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     std::fs::read_to_string(root.join("earnest.toml.example")).unwrap()
@@ -69,6 +71,39 @@ fn the_example_names_every_setting_with_its_default() {
         simulated.extend(setting.parse::<toml::Table>().unwrap());
     }
     assert_eq!(simulated, toml::Table::try_from(Settings::simulated()).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_setting_says_where_it_comes_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let show = |words: &[&str]| {
+        let mut command = earnest(folder.path());
+        command.args(["config", "show", "--json"]).args(words);
+        command.env("EARNEST_PAYPAL_SECRET", "hunter2");
+        run(command)
+    };
+    let file = folder.path().join("earnest.toml");
+    std::fs::write(&file, "[rules]\nidle_seconds = 60\nfee = { rate_ppm = 1 }\n").unwrap();
+    let user = folder.path().join(".config/earnest");
+    std::fs::create_dir_all(&user).unwrap();
+    let weaker = "[server]\nlisten = \"127.0.0.1:1\"\n[rules]\nidle_seconds = 5\n";
+    std::fs::write(user.join("earnest.toml"), weaker).unwrap();
+    let shown = show(&["--origin", "--data", "elsewhere"]).await.expect(0);
+    assert!(!shown.out.contains("hunter2"));
+    let rows = shown.rows();
+    let of = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        (text("value"), text("origin"))
+    };
+    let pair = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    assert_eq!(of("rules.idle_seconds"), pair("60", "earnest.toml"));
+    assert_eq!(of("rules.fee.rate_ppm"), pair("1", "earnest.toml"));
+    assert_eq!(of("rules.fee.fixed_micros"), pair("490000", "default of simulated mode"));
+    assert!(of("server.listen").1.ends_with(".config/earnest/earnest.toml"));
+    assert_eq!(of("data.dir"), pair("elsewhere", "flag or EARNEST_DATA"));
+    std::fs::write(&file, "[server]\nlisten_to = \"x\"\n").unwrap();
+    assert_eq!(show(&[]).await.expect(2).refusal(), "usage");
 }
 
 /// A reason stands above every setting.
