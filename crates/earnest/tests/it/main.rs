@@ -4,6 +4,8 @@
 #![allow(
     missing_docs,
     unreachable_pub,
+#![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
@@ -12,6 +14,7 @@
 )]
 
 mod caps;
+mod cli;
 mod faults;
 mod forge;
 mod judge;
