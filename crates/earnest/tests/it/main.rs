@@ -14,7 +14,10 @@
 )]
 
 mod caps;
+mod cases;
 mod cli;
+mod crash;
+mod dice;
 mod faults;
 mod forge;
 mod judge;
@@ -22,7 +25,9 @@ mod openapi;
 mod pairs;
 #[cfg(feature = "planted")]
 mod planted;
+mod process;
 mod road;
+mod shop;
 mod tidy;
 mod walks;
 mod webhooks;
