@@ -3,7 +3,11 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
 
+mod amounts;
+mod bad_input;
 mod openapi;
+mod origins;
 mod road;
 mod tidy;
+mod wire;
 mod world;

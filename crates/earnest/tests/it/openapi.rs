@@ -167,12 +167,23 @@ pub fn problem(status: u16, headers: &HeaderMap, body: &[u8]) {
         assert_eq!(header("www-authenticate"), Some("Bearer"));
     }
     let known = [
-        "type", "title", "status", "detail", "code", "reason", "trace_id", "retryable", "next",
+        "type",
+        "title",
+        "status",
+        "detail",
+        "code",
+        "reason",
+        "trace_id",
+        "retryable",
+        "next",
         "retry_after_s",
     ];
     for (name, value) in body.as_object().unwrap() {
         let plain = value.is_number() || value.is_string();
-        assert!(known.contains(&name.as_str()) || plain, "`{name}` is not a number or name: {body}");
+        assert!(
+            known.contains(&name.as_str()) || plain,
+            "`{name}` is not a number or name: {body}"
+        );
     }
 }
 
@@ -191,8 +202,7 @@ fn is_openapi_3_1() {
         assert!(names.insert(name.to_owned()), "{what}: another operation is called {name}");
         assert!(described["summary"].as_str().is_some_and(|text| text.len() > 5), "{what}");
         assert_eq!(described["tags"].as_array().map(Vec::len), Some(1), "{what}");
-        let in_path: BTreeSet<&str> =
-            operation.path.split(['{', '}']).skip(1).step_by(2).collect();
+        let in_path: BTreeSet<&str> = operation.path.split(['{', '}']).skip(1).step_by(2).collect();
         let mut seen = BTreeSet::new();
         for parameter in described["parameters"].as_array().into_iter().flatten() {
             let (name, place) =
@@ -236,7 +246,8 @@ fn every_component_is_a_schema() {
     let components = DESCRIPTION["components"]["schemas"].as_object().unwrap();
     assert!(components.len() > 40);
     for (name, schema) in components {
-        jsonschema::draft202012::meta::validate(schema).unwrap_or_else(|why| panic!("{name}: {why}"));
+        jsonschema::draft202012::meta::validate(schema)
+            .unwrap_or_else(|why| panic!("{name}: {why}"));
     }
     // The check is able to fail.
     assert!(jsonschema::draft202012::meta::validate(&json!({ "type": "text" })).is_err());

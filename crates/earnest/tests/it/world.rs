@@ -90,12 +90,7 @@ impl World {
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let start = Start { clock: Arc::new(move || moved.now()), jobs: false, sim };
         let earnest = Running::start(config, start).await.unwrap();
-        let http = Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()
-            .unwrap();
-        Self { earnest, clock, http, _dir: None }
+        Self { earnest, clock, http: client(), _dir: None }
     }
 
     pub fn sim(&self) -> &paypal_sim::Sim {
@@ -329,10 +324,16 @@ impl World {
     }
 }
 
+/// A client that goes nowhere but where it is sent.
+pub fn client() -> Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap()
+}
+
 /// Where the seller's resources live in these tests.
 pub const ORIGIN: &str = "http://127.0.0.1:9";
 
-async fn answer(request: reqwest::RequestBuilder) -> Answer {
+pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let answer = request.send().await.unwrap();
     let (status, headers) = (answer.status(), answer.headers().clone());
     let bytes = answer.bytes().await.unwrap();
