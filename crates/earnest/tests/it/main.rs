@@ -5,6 +5,7 @@
 
 mod amounts;
 mod bad_input;
+mod edge;
 mod openapi;
 mod origins;
 mod road;
