@@ -4,7 +4,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::openapi::operations;
+use crate::openapi::{OPERATIONS, operation_of};
 use crate::world::{Answer, World};
 
 /// A request that would be carried out.
@@ -153,21 +153,17 @@ const APART: [&str; 2] = ["/v1/sellers/{id}/origins/prove", "/webhooks/paypal"];
 async fn every_route_that_takes_a_body_has_a_sample_that_is_carried_out() {
     let world = World::ready().await;
     let samples = samples(&world).await;
-    for operation in operations() {
+    for operation in OPERATIONS.iter() {
         if operation.described.get("requestBody").is_none()
             || APART.contains(&operation.path.as_str())
         {
             continue;
         }
-        let parts: Vec<&str> = operation.path.split('/').collect();
-        let fits = |sample: &&Sample| {
-            let given: Vec<&str> = sample.path.split('/').collect();
-            let same = |(a, b): (&&str, &&str)| a == b || a.starts_with('{');
-            sample.method == operation.method
-                && given.len() == parts.len()
-                && parts.iter().zip(&given).all(same)
+        let fits = |sample: &Sample| {
+            let found = operation_of(&sample.method, &sample.path).unwrap();
+            (&found.method, &found.path) == (&operation.method, &operation.path)
         };
-        assert!(samples.iter().any(|sample| fits(&sample)), "no sample for {}", operation.path);
+        assert!(samples.iter().any(fits), "no sample for {}", operation.path);
     }
     for sample in &samples {
         let answer = sample.send(&world, sample.body.to_string()).await;
@@ -363,14 +359,8 @@ async fn a_missing_or_unknown_member_is_refused_and_moves_nothing() {
     let samples = samples(&world).await;
     let mark = world.mark();
     for sample in &samples {
-        let operation = operations().into_iter().find(|operation| {
-            let parts = operation.path.split('/').zip(sample.path.split('/'));
-            operation.method == sample.method
-                && operation.path.split('/').count() == sample.path.split('/').count()
-                && parts.into_iter().all(|(a, b)| a == b || a.starts_with('{'))
-                && operation.body().is_some()
-        });
-        let schema = operation.unwrap().body().unwrap();
+        let operation = operation_of(&sample.method, &sample.path).unwrap();
+        let schema = operation.body().unwrap();
         for name in schema["required"].as_array().into_iter().flatten() {
             let mut body = sample.body.clone();
             body.as_object_mut().unwrap().remove(name.as_str().unwrap()).unwrap();
@@ -651,7 +641,7 @@ async fn ids_that_name_nothing_are_not_found() {
     let world = World::ready().await;
     let mark = world.mark();
     let nobody = |prefix: &str| format!("{prefix}_{}", "7".repeat(26));
-    for operation in operations() {
+    for operation in OPERATIONS.iter() {
         if !operation.path.contains('{') {
             continue;
         }

@@ -9,6 +9,7 @@ mod edge;
 mod openapi;
 mod origins;
 mod road;
+mod tenants;
 mod tidy;
 mod wire;
 mod world;
