@@ -24,8 +24,6 @@ pub struct Shop {
     pub seller: Seller,
     /// As it is registered: where buyers go.
     pub origin: String,
-    /// Where the server really listens; differs from the origin where something stands in between.
-    pub behind: std::net::SocketAddr,
     /// How often a priced handler has run.
     pub served: Arc<AtomicU32>,
 }
@@ -81,7 +79,7 @@ impl Shop {
         let served = Arc::new(AtomicU32::new(0));
         let app = routes(&seller, &served, elsewhere.to_owned());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        let shop = Self { world, seller, origin, behind, served };
+        let shop = Self { world, seller, origin, served };
         let body = json!({ "origin": shop.origin });
         shop.world.post("seller", "/v1/sellers/me/origins/prove", body).await.expect(200);
         shop.world.vault().await;

@@ -454,12 +454,6 @@ impl World {
     }
 }
 
-/// A client that goes nowhere but where it is sent.
-pub fn client() -> Client {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap()
-}
-
 /// Where the seller's resources live in these tests.
 pub const ORIGIN: &str = "http://127.0.0.1:9";
 
