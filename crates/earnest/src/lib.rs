@@ -11,6 +11,9 @@ pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
+pub mod listen;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod sealed;
 pub mod serve;
 pub mod source;
