@@ -481,7 +481,7 @@ impl Authorize {
 
     fn seller_owns_url(&self, view: &View) -> Result<bool, Stop> {
         let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
-        Ok(self.quote.request.origin().is_ok_and(|origin| seller.has_proved(&origin)))
+        Ok(seller.has_proved(self.quote.request.origin()))
     }
 
     /// Refused on tabs: who pays himself on credit takes money out of the operator's pocket.

@@ -13,8 +13,8 @@
 
 use std::fmt;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
 
 /// Micro-units in one unit of currency.
 pub const MICROS_PER_UNIT: i64 = 1_000_000;
@@ -220,30 +220,31 @@ impl AmountInput {
 }
 
 impl<'de> Deserialize<'de> for AmountInput {
+    /// Reads the text of the JSON value itself: parsed numbers past 64 bits have become floats
+    /// already, and an integer too large could not be told from a decimal that is not allowed.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
-            type Value = AmountInput;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an amount: \"0.02\", \"$0.02\" or an integer of micro-units")
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let text = raw.get();
+        match text.as_bytes() {
+            [b'"', ..] => {
+                let text: String = serde_json::from_str(text).map_err(de::Error::custom)?;
+                Ok(Self(Micros::parse(&text)))
             }
-            fn visit_str<E>(self, text: &str) -> Result<AmountInput, E> {
-                Ok(AmountInput(Micros::parse(text)))
-            }
-            fn visit_i64<E>(self, micros: i64) -> Result<AmountInput, E> {
-                Ok(AmountInput(Micros::new(micros)))
-            }
-            fn visit_u64<E>(self, micros: u64) -> Result<AmountInput, E> {
-                let amount = i64::try_from(micros).map_err(|_| AmountError::OutOfRange);
-                Ok(AmountInput(amount.and_then(Micros::new)))
-            }
-            #[expect(clippy::disallowed_types, reason = "a JSON float is refused here, not used")]
-            fn visit_f64<E>(self, _: f64) -> Result<AmountInput, E> {
-                Ok(AmountInput(Err(AmountError::Invalid)))
-            }
+            [b'-' | b'0'..=b'9', ..] => Ok(Self(json_number(text))),
+            _ => Err(de::Error::custom(
+                "not an amount: \"0.02\", \"$0.02\" or an integer of micro-units",
+            )),
         }
-        deserializer.deserialize_any(Any)
     }
+}
+
+/// A JSON number as micro-units: integers only.
+fn json_number(text: &str) -> Result<Micros, AmountError> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(AmountError::Invalid);
+    }
+    Micros::new(text.parse().map_err(|_| AmountError::OutOfRange)?)
 }
 
 impl Serialize for AmountInput {
@@ -337,10 +338,25 @@ mod tests {
         assert_eq!(read("9007199254740993"), Err(AmountError::OutOfRange));
         assert_eq!(read("1152921504606846976"), Err(AmountError::OutOfRange));
         assert_eq!(read("18446744073709551615"), Err(AmountError::OutOfRange));
+        assert_eq!(read("18446744073709551616"), Err(AmountError::OutOfRange));
+        assert_eq!(read(&"9".repeat(400)), Err(AmountError::OutOfRange));
+        assert_eq!(read("-99999999999999999999"), Err(AmountError::OutOfRange));
         assert_eq!(read("-1"), Err(AmountError::NotPositive));
+        assert_eq!(read("-0"), Err(AmountError::NotPositive));
+        for not_an_integer in ["20000.0", "2e4", "1E2", "1e400", "-1.5"] {
+            assert_eq!(read(not_an_integer), Err(AmountError::Invalid), "{not_an_integer}");
+        }
         assert_eq!(read("0"), Err(AmountError::NotPositive));
         assert_eq!(read("0.02"), Err(AmountError::Invalid));
         assert_eq!(read("\"$0.02\""), Ok(Micros::constant(20_000)));
+        assert_eq!(read("\"\\u00240.02\""), Ok(Micros::constant(20_000)));
+        for no_amount in ["true", "[1]", "{}", "null"] {
+            assert!(serde_json::from_str::<AmountInput>(no_amount).is_err(), "{no_amount}");
+        }
+        let value = serde_json::json!({ "a": 9_007_199_254_740_993u64 });
+        let read: std::collections::BTreeMap<String, AmountInput> =
+            serde_json::from_value(value).unwrap();
+        assert_eq!(read["a"].price(Micros::MAX), Err(AmountError::OutOfRange));
     }
 
     #[test]

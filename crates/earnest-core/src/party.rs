@@ -306,7 +306,7 @@ impl Record for ApiKey {
 /// # Errors
 /// `name_invalid`.
 pub fn check_name(name: &str) -> Result<(), crate::problem::Refusal> {
-    let plain = name.trim() == name && !name.chars().any(char::is_control);
+    let plain = name.trim() == name && !name.chars().any(crate::quote::is_invisible);
     if plain && (1..=80).contains(&name.chars().count()) {
         return Ok(());
     }

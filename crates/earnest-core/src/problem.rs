@@ -141,7 +141,10 @@ impl Code {
         match self {
             Self::PaymentOutcomeUnknown => 11,
             Self::NotFound => 3,
-            Self::PolicyDenied | Self::ApprovalDenied | Self::InsufficientCredit => 5,
+            Self::PolicyDenied
+            | Self::ApprovalDenied
+            | Self::InsufficientCredit
+            | Self::PaypalDeclined => 5,
             _ => match self.status() {
                 400 | 413 | 415 | 422 => 2,
                 401 => 4,

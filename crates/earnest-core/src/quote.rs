@@ -84,9 +84,13 @@ impl Resource {
         Ok(resource)
     }
 
-    /// `https://host:port`: what a seller registers.
-    pub fn origin(&self) -> Result<String, Refusal> {
-        Ok(canonical_url(&self.url)?.origin().ascii_serialization())
+    /// `https://host[:port]`: what a seller registers. The URL is canonical, so its origin is what
+    /// stands before the path.
+    pub fn origin(&self) -> &str {
+        let host = self.url.find("://").map_or(0, |at| at.saturating_add(3));
+        let path = self.url.get(host..).and_then(|rest| rest.find('/'));
+        let end = path.map_or(self.url.len(), |at| host.saturating_add(at));
+        self.url.get(..end).unwrap_or_default()
     }
 
     /// SHA-256 of the URL in hex: what a public receipt shows of it.
@@ -144,6 +148,13 @@ pub fn canonical_url(text: &str) -> Result<Url, Refusal> {
         return refuse("the URL is longer than 2048 bytes");
     }
     Ok(url)
+}
+
+/// Characters that change how the text around them is shown: controls, and marks that reorder or
+/// hide text. What a stranger names is shown to people who decide about money.
+pub fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Whether the URL's host is this machine: the only place where plain `http` is good enough.
@@ -222,6 +233,10 @@ impl QuoteBody {
         if self.listing.is_empty() || self.listing.len() > MAX_LISTING_BYTES {
             return Err(malformed("`listing` must have 1 to 200 bytes"));
         }
+        // Owners read it where they are asked for a yes, on terminals too.
+        if self.listing.chars().any(is_invisible) {
+            return Err(malformed("`listing` must be plain visible text"));
+        }
         let url: String = canonical_url(&self.url)?.into();
         if url != self.url {
             return Err(Refusal::new(Code::UrlInvalid, "the URL is not in its canonical spelling")
@@ -264,7 +279,7 @@ mod tests {
     fn reads_back_what_it_writes() {
         let quote = read(|_| ()).unwrap();
         assert_eq!(quote.price, Price::Fixed(Micros::constant(20_000)));
-        assert_eq!(quote.request.origin().unwrap(), "https://api.example");
+        assert_eq!(quote.request.origin(), "https://api.example");
         assert_eq!(serde_json::to_value(&quote).unwrap(), body());
     }
 
@@ -284,7 +299,9 @@ mod tests {
         assert_eq!(code("currency", json!("usd")), Code::CurrencyUnsupported);
         assert_eq!(code("method", json!("get")), Code::RequestMalformed);
         assert_eq!(code("v", json!(2)), Code::RequestMalformed);
-        assert_eq!(code("listing", json!("")), Code::RequestMalformed);
+        for listing in ["", "a\nb", "\u{1b}[2J", "a\u{202e}b", "\u{200b}", "\u{feff}"] {
+            assert_eq!(code("listing", json!(listing)), Code::RequestMalformed, "{listing:?}");
+        }
         assert_eq!(code("body_sha256", json!("00")), Code::RequestMalformed);
     }
 

@@ -53,6 +53,9 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
 }
 
 /// The application: cheap to clone.
@@ -81,13 +84,18 @@ pub struct Inner {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
+    /// The bug that is planted.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
     /// This process, as leases name it.
     pub node: String,
     webhook_id: RwLock<Option<String>>,
     clock: Clock,
-    remembered: RwLock<HashMap<[u8; 32], Remembered>>,
+    remembered: RwLock<Memory>,
     /// Wakes the jobs when there is something to do.
     pub wake: tokio::sync::Notify,
+    /// What goes on after its request was answered; the books are closed only when it has ended.
+    pub tasks: tokio_util::task::TaskTracker,
 }
 
 /// A verified key.
@@ -104,6 +112,13 @@ pub struct Verified {
 struct Remembered {
     verified: Verified,
     until: Timestamp,
+}
+
+/// Keys verified moments ago, and how often all of them were forgotten.
+#[derive(Default)]
+struct Memory {
+    keys: HashMap<[u8; 32], Remembered>,
+    era: u64,
 }
 
 impl std::ops::Deref for App {
@@ -128,10 +143,13 @@ impl App {
             webhook_id: RwLock::new(parts.webhook_id),
             payee: parts.payee,
             allow_loopback: parts.allow_loopback,
+            #[cfg(feature = "planted")]
+            planted: parts.planted,
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
             wake: tokio::sync::Notify::new(),
+            tasks: tokio_util::task::TaskTracker::new(),
         }))
     }
 
@@ -155,26 +173,33 @@ impl App {
         *self.webhook_id.write().unwrap_or_else(PoisonError::into_inner) = Some(id);
     }
 
-    /// A key that was verified moments ago.
-    pub fn recall(&self, hash: &[u8; 32]) -> Option<Verified> {
-        let remembered = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
-        let known = remembered.get(hash)?;
-        (self.now() < known.until).then_some(known.verified)
+    /// A key that was verified moments ago; or the era under which it may be remembered once it is
+    /// verified.
+    pub fn recall(&self, hash: &[u8; 32]) -> Result<Verified, u64> {
+        let memory = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
+        let known = memory.keys.get(hash).filter(|known| self.now() < known.until);
+        known.map(|known| known.verified).ok_or(memory.era)
     }
 
-    /// Remembers a verified key for a few seconds.
-    pub fn remember(&self, hash: [u8; 32], verified: Verified) {
+    /// Remembers a verified key for a few seconds, unless keys were forgotten since it was looked
+    /// up: it may be the one that was revoked.
+    pub fn remember(&self, hash: [u8; 32], verified: Verified, era: u64) {
         let span = SignedDuration::from_secs(REMEMBER_SECONDS);
         let until = self.now().saturating_add(span).unwrap_or_else(|_| self.now());
-        let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        if remembered.len() >= REMEMBER_KEYS {
-            remembered.clear();
+        let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
+        if memory.era != era {
+            return;
         }
-        remembered.insert(hash, Remembered { verified, until });
+        if memory.keys.len() >= REMEMBER_KEYS {
+            memory.keys.clear();
+        }
+        memory.keys.insert(hash, Remembered { verified, until });
     }
 
     /// Forgets every remembered key: after one was revoked.
     pub fn forget_keys(&self) {
-        self.remembered.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
+        memory.keys.clear();
+        memory.era = memory.era.wrapping_add(1);
     }
 }

@@ -581,7 +581,7 @@ impl World {
     }
 
     pub fn treasure(&self, owner: OwnerId, tab: TabId, asked: bool) -> Settled {
-        let limits = self.row::<Policy>(PolicySubject::Owner(owner)).limits();
+        let limits = self.row::<Policy>(PolicySubject::Owner(owner)).limits().cloned();
         self.run(Settle {
             owner,
             tab,

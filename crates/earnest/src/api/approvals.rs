@@ -1,6 +1,6 @@
 //! Questions put to owners, and their answers.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use earnest_core::answer::{AnswerApproval, RevokeGrant, Verdict};
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::id::{ApprovalId, GrantId};
@@ -13,16 +13,19 @@ use http::HeaderMap;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOwner, Caller, not_here};
 use super::error::{ApiResult, refuse};
-use super::read::{Json, Paging, Query, id, if_match};
+use super::read::{Json, Paging, Path, Query, id, if_match};
 use super::view::{self, ApprovalView, GrantView, List, Problem};
 use crate::app::App;
 
 /// Filters of `GET /v1/approvals`.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct ApprovalQuery {
-    /// How many at most; 1 to 500.
+    /// How many at most; 1 to 500, 50 unless said.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<u16>,
     /// What `next_cursor` of the page before said.
     cursor: Option<String>,
@@ -36,10 +39,9 @@ pub struct ApprovalQuery {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Query(query): Query<ApprovalQuery>,
 ) -> ApiResult<axum::Json<List<ApprovalView>>> {
-    let owner = caller.owner()?;
     let paging = Paging { limit: query.limit, cursor: query.cursor };
     let waiting = match query.status.as_deref() {
         None => false,
@@ -49,8 +51,13 @@ pub async fn list(
     let list = if waiting { "approvals.waiting" } else { "approvals" };
     let cursor = paging.cursor()?;
     let reader = app.store.reader();
-    let mut page =
-        reader.list::<Approval>(list, &owner.to_string(), cursor.as_ref(), paging.limit(), true)?;
+    let mut page = reader.list::<Approval>(
+        list,
+        &owner.to_string(),
+        cursor.as_ref(),
+        paging.limit()?,
+        true,
+    )?;
     let now = app.now();
     page.items.retain(|row| !waiting || !row.is_expired(now));
     Ok(axum::Json(List::of(page, |row| view::approval(&row, now))))
@@ -105,13 +112,13 @@ const MAX_GRANT_SECONDS: i64 = 30 * 24 * 3600;
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn decide(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     headers: HeaderMap,
     Json(body): Json<Decision>,
 ) -> ApiResult<axum::Json<ApprovalView>> {
-    let owner = caller.owner()?;
-    let row = find(&app, &caller, &text)?;
+    let row = app.store.reader().row::<Approval>(id::<ApprovalId>(&text)?)?;
+    let row = row.filter(|row| row.owner == owner).ok_or_else(not_here)?;
     let version = if_match(&headers)?;
     let now = app.now();
     let unit = AnswerApproval {
@@ -163,16 +170,16 @@ fn show_grant(app: &App, row: &Grant) -> ApiResult<GrantView> {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn grants(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<GrantView>>> {
-    let scope = caller.owner()?.to_string();
+    let scope = owner.to_string();
     let cursor = paging.cursor()?;
     let page = app.store.reader().list::<Grant>(
         "grants",
         &scope,
         cursor.as_ref(),
-        paging.limit(),
+        paging.limit()?,
         true,
     )?;
     let data = page.items.iter().map(|row| show_grant(&app, row)).collect::<ApiResult<_>>()?;
@@ -186,10 +193,9 @@ pub async fn grants(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn revoke_grant(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<GrantView>> {
-    let owner = caller.owner()?;
     let row = app.store.reader().row::<Grant>(id::<GrantId>(&text)?)?;
     let row = row.filter(|row| row.owner == owner).ok_or_else(not_here)?;
     let revoked = app.store.submit(RevokeGrant { owner, agent: row.agent, grant: row.id }).await?;
@@ -198,6 +204,10 @@ pub async fn revoke_grant(
 
 /// What a person sees who opens an approval's address. It shows nothing of the purchase: whoever
 /// has the link is not thereby its owner.
+#[utoipa::path(get, path = "/approvals/{id}", tag = "owner",
+    params(("id" = String, Path, description = "apr_…")),
+    responses((status = 200, description = "How to answer it", body = String, content_type = "text/plain"),
+        (status = "4XX", description = "No such address", body = Problem, content_type = "application/problem+json")))]
 pub async fn hint(Path(text): Path<String>) -> ApiResult<String> {
     let id = id::<ApprovalId>(&text)?;
     Ok(format!(

@@ -8,7 +8,7 @@ use http::header;
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-use super::error::{ApiResult, refuse};
+use super::error::{ApiError, ApiResult, refuse};
 use crate::app::{App, Verified};
 
 /// The longest credential that is looked at.
@@ -19,7 +19,7 @@ const MAX_KEY_BYTES: usize = 200;
 pub struct Caller(pub Verified);
 
 impl FromRequestParts<App> for Caller {
-    type Rejection = super::error::ApiError;
+    type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
         let unknown =
@@ -32,11 +32,12 @@ impl FromRequestParts<App> for Caller {
         });
         let key = key.filter(|key| key.starts_with("ek_") && key.len() <= MAX_KEY_BYTES);
         let hash: [u8; 32] = Sha256::digest(key.ok_or_else(unknown)?).into();
-        if let Some(verified) = app.recall(&hash) {
-            return Ok(Self(verified));
-        }
+        let era = match app.recall(&hash) {
+            Ok(verified) => return Ok(Self(verified)),
+            Err(era) => era,
+        };
         let verified = look_up(app, hash)?.ok_or_else(unknown)?;
-        app.remember(hash, verified);
+        app.remember(hash, verified, era);
         Ok(Self(verified))
     }
 }
@@ -60,39 +61,108 @@ fn look_up(app: &App, hash: [u8; 32]) -> ApiResult<Option<Verified>> {
     Ok(Some(Verified { principal: row.principal, key: row.id, owner }))
 }
 
+/// The owner who asks. Like the other roles below, this is settled before a body is read: a key of
+/// another role learns nothing but that there is no such thing for it.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOwner(pub OwnerId);
+
+impl FromRequestParts<App> for AsOwner {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Owner(id) => Ok(Self(id)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The agent who asks: itself, its owner, its key.
+#[derive(Clone, Copy, Debug)]
+pub struct AsAgent {
+    /// Itself.
+    pub agent: AgentId,
+    /// Whose money it spends.
+    pub owner: OwnerId,
+    /// The key it used.
+    pub key: KeyId,
+}
+
+impl FromRequestParts<App> for AsAgent {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let Verified { principal, key, owner } = Caller::from_request_parts(parts, app).await?.0;
+        match (principal, owner) {
+            (Principal::Agent(agent), Some(owner)) => Ok(Self { agent, owner, key }),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The seller who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct AsSeller(pub SellerId);
+
+impl FromRequestParts<App> for AsSeller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Seller(id) => Ok(Self(id)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// The operator.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOperator;
+
+impl FromRequestParts<App> for AsOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Operator => Ok(Self),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// An owner, or the operator for any owner.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOwnerOrOperator(pub Caller);
+
+impl FromRequestParts<App> for AsOwnerOrOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.principal {
+            Principal::Owner(_) | Principal::Operator => Ok(Self(caller)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
+/// A seller, or the operator for any seller.
+#[derive(Clone, Copy, Debug)]
+pub struct AsSellerOrOperator(pub Caller);
+
+impl FromRequestParts<App> for AsSellerOrOperator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.principal {
+            Principal::Seller(_) | Principal::Operator => Ok(Self(caller)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
 impl Caller {
-    /// The owner who asks.
-    pub fn owner(&self) -> ApiResult<OwnerId> {
-        match self.0.principal {
-            Principal::Owner(id) => Ok(id),
-            _ => Err(not_here()),
-        }
-    }
-
-    /// The agent who asks: itself, its owner, its key.
-    pub fn agent(&self) -> ApiResult<(AgentId, OwnerId, KeyId)> {
-        match (self.0.principal, self.0.owner) {
-            (Principal::Agent(id), Some(owner)) => Ok((id, owner, self.0.key)),
-            _ => Err(not_here()),
-        }
-    }
-
-    /// The seller who asks.
-    pub fn seller(&self) -> ApiResult<SellerId> {
-        match self.0.principal {
-            Principal::Seller(id) => Ok(id),
-            _ => Err(not_here()),
-        }
-    }
-
-    /// The operator.
-    pub fn operator(&self) -> ApiResult<()> {
-        match self.0.principal {
-            Principal::Operator => Ok(()),
-            _ => Err(not_here()),
-        }
-    }
-
     /// Whether this caller may see what belongs to that owner: the owner, its agents, the operator.
     pub fn sees_owner(&self, owner: OwnerId) -> bool {
         self.0.principal == Principal::Operator || self.0.owner == Some(owner)
@@ -100,6 +170,6 @@ impl Caller {
 }
 
 /// What belongs to somebody else is not there.
-pub fn not_here() -> super::error::ApiError {
+pub fn not_here() -> ApiError {
     refuse(Code::NotFound, "there is no such thing for this key")
 }

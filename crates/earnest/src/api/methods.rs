@@ -1,15 +1,16 @@
 //! Ways to pay: vaulted once by the owner on PayPal's own page.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Html;
-use earnest_core::id::VaultId;
+use earnest_core::id::{OwnerId, VaultId};
 use earnest_core::vault::{Vault, VaultState};
 use http::StatusCode;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOwner, not_here};
 use super::error::ApiResult;
-use super::read::{Paging, Query, id};
+use super::read::{Paging, Path, Query, id};
 use super::view::{self, List, MethodView, Problem};
 use crate::app::App;
 use crate::flow::vault as flow;
@@ -20,9 +21,9 @@ use crate::flow::vault as flow;
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn begin(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
 ) -> ApiResult<(StatusCode, axum::Json<MethodView>)> {
-    let vault = flow::begin(&app, caller.owner()?).await?;
+    let vault = flow::begin(&app, owner).await?;
     Ok((StatusCode::CREATED, axum::Json(view::method(&vault))))
 }
 
@@ -32,23 +33,22 @@ pub async fn begin(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<MethodView>>> {
-    let scope = caller.owner()?.to_string();
+    let scope = owner.to_string();
     let cursor = paging.cursor()?;
     let page = app.store.reader().list::<Vault>(
         "vaults",
         &scope,
         cursor.as_ref(),
-        paging.limit(),
+        paging.limit()?,
         true,
     )?;
     Ok(axum::Json(List::of(page, |row| view::method(&row))))
 }
 
-fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Vault> {
-    let owner = caller.owner()?;
+fn find(app: &App, owner: OwnerId, text: &str) -> ApiResult<Vault> {
     let row = app.store.reader().row::<Vault>(id::<VaultId>(text)?)?;
     row.filter(|row| row.owner == owner).ok_or_else(not_here)
 }
@@ -60,10 +60,10 @@ fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Vault> {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn get(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<MethodView>> {
-    Ok(axum::Json(view::method(&find(&app, &caller, &text)?)))
+    Ok(axum::Json(view::method(&find(&app, owner, &text)?)))
 }
 
 /// Looks whether the payer consented, and finishes if so. PayPal's redirect does the same.
@@ -73,10 +73,10 @@ pub async fn get(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn confirm(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<MethodView>> {
-    let row = find(&app, &caller, &text)?;
+    let row = find(&app, owner, &text)?;
     let vault = flow::confirm(&app, row.id).await?.unwrap_or(row);
     Ok(axum::Json(view::method(&vault)))
 }
@@ -88,21 +88,26 @@ pub async fn confirm(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn remove(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<MethodView>> {
-    let row = find(&app, &caller, &text)?;
+    let row = find(&app, owner, &text)?;
     let vault = flow::remove(&app, row.owner, row.id).await?;
     Ok(axum::Json(view::method(&vault)))
 }
 
 /// PayPal sends the payer back with our own id; what PayPal adds is not looked at.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Returned {
+    /// Which way to pay: vlt_…
     method: String,
 }
 
 /// The payer comes back from PayPal's page. Nothing in the address is believed: PayPal is asked.
+#[utoipa::path(get, path = "/vault/return", tag = "paypal", params(Returned),
+    responses((status = 200, description = "A page that says how it stands", body = String, content_type = "text/html"),
+        (status = "4XX", description = "No such way to pay", body = Problem, content_type = "application/problem+json")))]
 pub async fn payer_returned(
     State(app): State<App>,
     Query(query): Query<Returned>,
@@ -125,6 +130,8 @@ pub async fn payer_returned(
 }
 
 /// The payer does not want to. Nothing changes: the page can be opened again while it lives.
+#[utoipa::path(get, path = "/vault/cancel", tag = "paypal",
+    responses((status = 200, description = "A page that says so", body = String, content_type = "text/html")))]
 pub async fn payer_cancelled() -> Html<&'static str> {
     Html("<!doctype html><title>Earnest</title><p>Nothing was stored.")
 }

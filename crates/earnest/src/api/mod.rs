@@ -1,6 +1,8 @@
 //! The HTTP API. Handlers parse at the edge, call a flow, and show what came of it; they decide
 //! nothing. `openapi()` describes exactly the routes that are served.
 
+use std::sync::LazyLock;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -11,15 +13,18 @@ use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 use utoipa::OpenApi;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
 
+mod accept;
 pub mod approvals;
 pub mod auth;
 pub mod csv;
 pub mod error;
+mod exact;
 pub mod ledger;
 pub mod methods;
 pub mod parties;
@@ -118,26 +123,75 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(wellknown::healthz))
         .routes(routes!(wellknown::readyz))
         .routes(routes!(wellknown::problem))
+        .routes(routes!(paypal::webhook))
+        .routes(routes!(methods::payer_returned))
+        .routes(routes!(methods::payer_cancelled))
+        .routes(routes!(approvals::hint))
+        .routes(routes!(describe))
 }
 
-/// The OpenAPI 3.1 description of every JSON route.
+/// The OpenAPI 3.1 description of every route.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    described().into_openapi()
+    let mut description = described().into_openapi();
+    complete(&mut description);
+    description
+}
+
+/// What holds of every operation and is so written once: a name of its own (handlers are called
+/// `get` and `list` in more than one module), and how it is refused or breaks.
+fn complete(description: &mut utoipa::openapi::OpenApi) {
+    for (path, item) in &mut description.paths.paths {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let words = path.chars().map(plain).collect::<String>();
+        let words: Vec<&str> = words.split('_').filter(|word| !word.is_empty()).collect();
+        let operations = [
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+            ("patch", &mut item.patch),
+        ];
+        for (method, operation) in operations {
+            let Some(operation) = operation else { continue };
+            operation.operation_id = Some(format!("{method}_{}", words.join("_")));
+            let responses = &mut operation.responses.responses;
+            for (status, why) in [("4XX", "Refused"), ("5XX", "Not carried out")] {
+                responses.entry(status.to_owned()).or_insert_with(|| problem_response(why));
+            }
+            for response in responses.values_mut() {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    response.description = "As asked for".to_owned();
+                }
+            }
+        }
+    }
+}
+
+fn problem_response(why: &str) -> RefOr<utoipa::openapi::Response> {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    let response = ResponseBuilder::new().description(why);
+    RefOr::T(response.content("application/problem+json", content).build())
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "operations",
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+async fn describe() -> Response {
+    static TEXT: LazyLock<String> = LazyLock::new(|| openapi().to_json().unwrap_or_default());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
 
 /// Everything that is served.
 pub fn router(app: App) -> Router {
-    let (api, description) = described().split_for_parts();
-    let description = std::sync::Arc::new(description.to_json().unwrap_or_default());
-    let show = move || {
-        let description = description.as_str().to_owned();
-        async move { ([(header::CONTENT_TYPE, "application/json")], description) }
-    };
-    api.route("/openapi.json", axum::routing::get(show))
-        .route("/webhooks/paypal", axum::routing::post(paypal::webhook))
-        .route("/vault/return", axum::routing::get(methods::payer_returned))
-        .route("/vault/cancel", axum::routing::get(methods::payer_cancelled))
-        .route("/approvals/{id}", axum::routing::get(approvals::hint))
+    let (routes, _) = described().split_for_parts();
+    dress(routes, app)
+}
+
+/// What every route has around it: one form for whatever is refused, a panic too.
+fn dress(routes: Router<App>, app: App) -> Router {
+    routes
         .fallback(|| async { error::refuse(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
             error::refuse(Code::MethodNotAllowed, "the method is not allowed here")
@@ -154,28 +208,102 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
     let trace = TraceId::new(app.seed()).to_string();
     let span =
         tracing::info_span!("http", trace, method = %request.method(), path = request.uri().path());
-    let mut response = next.run(request).instrument(span).await;
-    if let Some(refused) = response.extensions_mut().remove::<error::Refused>() {
+    let mut response = if acceptable(&request) {
+        next.run(request).instrument(span).await
+    } else {
+        error::refuse(Code::NotAcceptable, "this API answers in JSON, lists in CSV too")
+            .into_response()
+    };
+    if let Some(refusal) = refused(&mut response) {
         let headers = std::mem::take(response.headers_mut());
-        response = error::render(&refused.0, &trace);
+        response = error::render(&refusal, &trace);
         // What a handler added beside its refusal, such as `Idempotent-Replayed`.
         for (name, value) in &headers {
             if name.as_str().starts_with("idempotent") || name == header::ALLOW {
                 response.headers_mut().insert(name, value.clone());
             }
         }
-    } else if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        let allow = response.headers().get(header::ALLOW).cloned();
-        let refusal = Refusal::new(Code::MethodNotAllowed, "the method is not allowed here");
-        response = error::render(&refusal, &trace);
-        if let Some(allow) = allow {
-            response.headers_mut().insert(header::ALLOW, allow);
-        }
     }
     let headers = response.headers_mut();
     headers.insert("earnest-version", HeaderValue::from_static(VERSION));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Ok(trace) = HeaderValue::from_str(&trace) {
         headers.insert("trace-id", trace);
     }
     response
+}
+
+/// Whether the client takes what the API gives. Asked before anything is done: an answer that
+/// cannot be read would leave the client not knowing what it bought.
+fn acceptable(request: &Request) -> bool {
+    !request.uri().path().starts_with("/v1/") || accept::anything(request.headers())
+}
+
+/// The refusal behind an answer. What the framework refused by itself becomes one of ours, so that
+/// clients meet one form of errors only.
+fn refused(response: &mut Response) -> Option<Refusal> {
+    if let Some(refused) = response.extensions_mut().remove::<error::Refused>() {
+        return Some(*refused.0);
+    }
+    let (code, detail) = match response.status() {
+        StatusCode::METHOD_NOT_ALLOWED => {
+            (Code::MethodNotAllowed, "the method is not allowed here")
+        }
+        StatusCode::NOT_FOUND => (Code::NotFound, "there is no such thing"),
+        StatusCode::REQUEST_TIMEOUT => (Code::RequestTimeout, "the request took too long"),
+        StatusCode::PAYLOAD_TOO_LARGE => (Code::BodyTooLarge, "the body is too large"),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            (Code::MediaTypeUnsupported, "the body must be application/json")
+        }
+        status if status.is_client_error() => {
+            (Code::RequestMalformed, "the request could not be read")
+        }
+        status if status.is_server_error() => (Code::Internal, "the request was not carried out"),
+        _ => return None,
+    };
+    Some(Refusal::new(code, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::serve::{Running, Start};
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    /// A handler that panics, and one whose answer is the framework's own refusal, are answered
+    /// like everything else, and the next request is served.
+    #[tokio::test]
+    async fn a_panic_is_answered_as_a_problem() {
+        let start = Start { jobs: false, ..Start::default() };
+        let running = Running::start(Config::simulated(), start).await.unwrap();
+        async fn panics() -> StatusCode {
+            panic!("as planned")
+        }
+        let routes = Router::new()
+            .route("/panics", axum::routing::get(panics))
+            .route("/teapot", axum::routing::get(|| async { StatusCode::IM_A_TEAPOT }))
+            .route("/healthz", axum::routing::get(wellknown::healthz));
+        let router = dress(routes, running.app.clone());
+        let get = |path: &str| {
+            let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+            router.clone().oneshot(request)
+        };
+        for (path, status, code) in
+            [("/panics", 500, "internal"), ("/teapot", 400, "request_malformed")]
+        {
+            let response = get(path).await.unwrap();
+            assert_eq!(response.status(), status, "{path}");
+            assert_eq!(response.headers()["content-type"], "application/problem+json");
+            let trace = response.headers()["trace-id"].to_str().unwrap().to_owned();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["code"], code);
+            assert_eq!(body["trace_id"], trace);
+            assert!(!body.to_string().contains("as planned"), "{body}");
+        }
+        assert_eq!(get("/healthz").await.unwrap().status(), 200);
+        running.stop().await;
+    }
 }

@@ -1,6 +1,6 @@
 //! Owners and agents: creating, pausing, keys.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use earnest_core::admin::{
     CreateAgent, CreateOwner, Creation, Pausable, Pause, SetCredit, SetZone,
 };
@@ -13,9 +13,9 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOperator, AsOwner, AsOwnerOrOperator, not_here};
 use super::error::{ApiResult, refuse};
-use super::read::{Json, Paging, Query, id, idempotency_key};
+use super::read::{Json, Paging, Path, Query, id, idempotency_key, is_line};
 use super::view::{self, AgentView, KeyView, List, OwnerView, Problem};
 use crate::app::App;
 use crate::flow::party;
@@ -45,11 +45,10 @@ pub struct NewOwner {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn create_owner(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     headers: HeaderMap,
     Json(body): Json<NewOwner>,
 ) -> ApiResult<(StatusCode, axum::Json<OwnerView>)> {
-    caller.operator()?;
     let creation =
         Creation { by: Principal::Operator, name: body.name, key: idempotency_key(&headers)? };
     let zone = zone(body.zone.as_deref())?;
@@ -64,26 +63,21 @@ pub async fn create_owner(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn owners(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<OwnerView>>> {
-    caller.operator()?;
     let cursor = paging.cursor()?;
     let page =
-        app.store.reader().list::<Owner>("owners", "", cursor.as_ref(), paging.limit(), true)?;
+        app.store.reader().list::<Owner>("owners", "", cursor.as_ref(), paging.limit()?, true)?;
     Ok(axum::Json(List::of(page, |row| view::owner(&row, &app.settings))))
 }
 
-/// `me` is whoever asks.
-fn owner_id(caller: &Caller, text: &str) -> ApiResult<OwnerId> {
-    let owner = if text == "me" { caller.owner()? } else { id(text)? };
-    if caller.sees_owner(owner) { Ok(owner) } else { Err(not_here()) }
-}
-
-/// An owner or the operator; an agent may look at nothing here and change nothing.
-fn owner_for_change(caller: &Caller, text: &str) -> ApiResult<OwnerId> {
-    match caller.0.principal {
-        Principal::Owner(_) | Principal::Operator => owner_id(caller, text),
+/// `me` is whoever asks. An agent may look at nothing here and change nothing.
+fn owner_id(AsOwnerOrOperator(caller): &AsOwnerOrOperator, text: &str) -> ApiResult<OwnerId> {
+    match (caller.0.principal, text) {
+        (Principal::Owner(own), "me") => Ok(own),
+        (Principal::Owner(own), other) if other.parse() == Ok(own) => Ok(own),
+        (Principal::Operator, other) => id(other),
         _ => Err(not_here()),
     }
 }
@@ -95,10 +89,10 @@ fn owner_for_change(caller: &Caller, text: &str) -> ApiResult<OwnerId> {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn owner(
     State(app): State<App>,
-    caller: Caller,
+    caller: AsOwnerOrOperator,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<OwnerView>> {
-    let row = app.store.reader().row::<Owner>(owner_for_change(&caller, &text)?)?;
+    let row = app.store.reader().row::<Owner>(owner_id(&caller, &text)?)?;
     Ok(axum::Json(view::owner(&row.ok_or_else(not_here)?, &app.settings)))
 }
 
@@ -114,10 +108,10 @@ async fn pause(app: &App, subject: Pausable, paused: bool) -> ApiResult<StatusCo
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn pause_owner(
     State(app): State<App>,
-    caller: Caller,
+    caller: AsOwnerOrOperator,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    pause(&app, Pausable::Owner(owner_for_change(&caller, &text)?), true).await
+    pause(&app, Pausable::Owner(owner_id(&caller, &text)?), true).await
 }
 
 /// Resumes all agents of an owner.
@@ -127,10 +121,10 @@ pub async fn pause_owner(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn resume_owner(
     State(app): State<App>,
-    caller: Caller,
+    caller: AsOwnerOrOperator,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    pause(&app, Pausable::Owner(owner_for_change(&caller, &text)?), false).await
+    pause(&app, Pausable::Owner(owner_id(&caller, &text)?), false).await
 }
 
 /// The zone that days are counted in.
@@ -148,11 +142,11 @@ pub struct ZoneBody {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn set_zone(
     State(app): State<App>,
-    caller: Caller,
+    caller: AsOwnerOrOperator,
     Path(text): Path<String>,
     Json(body): Json<ZoneBody>,
 ) -> ApiResult<axum::Json<OwnerView>> {
-    let owner = owner_for_change(&caller, &text)?;
+    let owner = owner_id(&caller, &text)?;
     let owner = app.store.submit(SetZone { owner, zone: zone(Some(&body.zone))? }).await?;
     Ok(axum::Json(view::owner(&owner, &app.settings)))
 }
@@ -176,11 +170,10 @@ pub struct CreditBody {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn set_credit(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     Path(text): Path<String>,
     Json(body): Json<CreditBody>,
 ) -> ApiResult<axum::Json<OwnerView>> {
-    caller.operator()?;
     let most = app.settings.max_price_micros;
     let line = body.line.map(|line| line.price(most).map_err(Refusal::from)).transpose()?;
     let unit = SetCredit { owner: id(&text)?, line, unfreeze: body.unfreeze };
@@ -207,11 +200,11 @@ pub struct NewKey {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn add_owner_key(
     State(app): State<App>,
-    caller: Caller,
+    caller: AsOwnerOrOperator,
     Path(text): Path<String>,
     Json(body): Json<NewKey>,
 ) -> ApiResult<(StatusCode, axum::Json<KeyView>)> {
-    let owner = owner_for_change(&caller, &text)?;
+    let owner = owner_id(&caller, &text)?;
     new_key(&app, Principal::Owner(owner), None, &body).await
 }
 
@@ -223,6 +216,9 @@ pub(super) async fn new_key(
     owner: Option<OwnerId>,
     body: &NewKey,
 ) -> ApiResult<(StatusCode, axum::Json<KeyView>)> {
+    if !body.label.is_empty() && !is_line(&body.label, 80) {
+        return Err(refuse(Code::NameInvalid, "a label has at most 80 visible characters"));
+    }
     let key = party::add_key(app, principal, owner, &body.label).await?;
     if body.revoke_others {
         for other in party::keys_of(app, principal)? {
@@ -249,11 +245,10 @@ pub struct NewAgent {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn create_agent(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     headers: HeaderMap,
     Json(body): Json<NewAgent>,
 ) -> ApiResult<(StatusCode, axum::Json<AgentView>)> {
-    let owner = caller.owner()?;
     let creation =
         Creation { by: Principal::Owner(owner), name: body.name, key: idempotency_key(&headers)? };
     let agent =
@@ -267,23 +262,22 @@ pub async fn create_agent(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn agents(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<AgentView>>> {
-    let scope = caller.owner()?.to_string();
+    let scope = owner.to_string();
     let cursor = paging.cursor()?;
     let page = app.store.reader().list::<Agent>(
         "agents",
         &scope,
         cursor.as_ref(),
-        paging.limit(),
+        paging.limit()?,
         true,
     )?;
     Ok(axum::Json(List::of(page, |row| view::agent(&row))))
 }
 
-fn find_agent(app: &App, caller: &Caller, text: &str) -> ApiResult<Agent> {
-    let owner = caller.owner()?;
+fn find_agent(app: &App, owner: OwnerId, text: &str) -> ApiResult<Agent> {
     let row = app.store.reader().row::<Agent>(id::<AgentId>(text)?)?;
     row.filter(|row| row.owner == owner).ok_or_else(not_here)
 }
@@ -295,10 +289,10 @@ fn find_agent(app: &App, caller: &Caller, text: &str) -> ApiResult<Agent> {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn agent(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<AgentView>> {
-    Ok(axum::Json(view::agent(&find_agent(&app, &caller, &text)?)))
+    Ok(axum::Json(view::agent(&find_agent(&app, owner, &text)?)))
 }
 
 /// Pauses an agent: once answered, it buys nothing new.
@@ -308,10 +302,10 @@ pub async fn agent(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn pause_agent(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let agent = find_agent(&app, &caller, &text)?;
+    let agent = find_agent(&app, owner, &text)?;
     pause(&app, Pausable::Agent(agent.owner, agent.id), true).await
 }
 
@@ -322,10 +316,10 @@ pub async fn pause_agent(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn resume_agent(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<StatusCode> {
-    let agent = find_agent(&app, &caller, &text)?;
+    let agent = find_agent(&app, owner, &text)?;
     pause(&app, Pausable::Agent(agent.owner, agent.id), false).await
 }
 
@@ -336,11 +330,11 @@ pub async fn resume_agent(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn add_agent_key(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     Json(body): Json<NewKey>,
 ) -> ApiResult<(StatusCode, axum::Json<KeyView>)> {
-    let agent = find_agent(&app, &caller, &text)?;
+    let agent = find_agent(&app, owner, &text)?;
     new_key(&app, Principal::Agent(agent.id), Some(agent.owner), &body).await
 }
 
@@ -351,10 +345,10 @@ pub async fn add_agent_key(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn agent_keys(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<List<KeyView>>> {
-    let agent = find_agent(&app, &caller, &text)?;
+    let agent = find_agent(&app, owner, &text)?;
     let keys = party::keys_of(&app, Principal::Agent(agent.id))?;
     let data = keys.iter().map(|row| view::key(row, None)).collect();
     Ok(axum::Json(List { data, next_cursor: None }))
@@ -367,10 +361,10 @@ pub async fn agent_keys(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn revoke_agent_key(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path((text, key)): Path<(String, String)>,
 ) -> ApiResult<axum::Json<KeyView>> {
-    let agent = find_agent(&app, &caller, &text)?;
+    let agent = find_agent(&app, owner, &text)?;
     let principal = Principal::Agent(agent.id);
     let revoked = party::revoke_key(&app, principal, Some(agent.owner), id::<KeyId>(&key)?).await?;
     Ok(axum::Json(view::key(&revoked, None)))

@@ -1,10 +1,9 @@
 //! What passed between us and PayPal, and PayPal's webhooks.
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use earnest_core::id::{IntentId, PurchaseId, SettlementId, TabId, VaultId};
 use earnest_core::intent::Intent;
-use earnest_core::party::Principal;
 use earnest_core::problem::Code;
 use earnest_core::purchase::Purchase;
 use earnest_core::settlement::{ConfirmNotCharged, Settlement};
@@ -15,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOperator, AsOwnerOrOperator, Caller, not_here};
 use super::error::{ApiResult, refuse};
-use super::read::{Paging, Query, body, id};
+use super::read::{Paging, Path, Query, body, id};
 use super::view::{List, Problem};
 use crate::app::App;
 use crate::flow::webhook::{self as flow, WebhookEvent};
@@ -102,6 +101,8 @@ pub struct Trail {
 
 /// What the trail is asked for; exactly one.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct TrailQuery {
     /// `tab_…`
     tab: Option<String>,
@@ -119,12 +120,9 @@ pub struct TrailQuery {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn trail(
     State(app): State<App>,
-    caller: Caller,
+    AsOwnerOrOperator(caller): AsOwnerOrOperator,
     Query(query): Query<TrailQuery>,
 ) -> ApiResult<axum::Json<Trail>> {
-    if !matches!(caller.0.principal, Principal::Owner(_) | Principal::Operator) {
-        return Err(not_here());
-    }
     let rows = intents_of(&app, &caller, &query)?;
     let mut webhooks: Vec<WebhookEvent> = Vec::new();
     for row in &rows {
@@ -199,14 +197,13 @@ fn intents_of(app: &App, caller: &Caller, query: &TrailQuery) -> ApiResult<Vec<I
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn intents(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<IntentView>>> {
-    caller.operator()?;
     let cursor = paging.cursor()?;
     let reader = app.store.reader();
     let page =
-        reader.list::<Intent>("intents.unknown", "", cursor.as_ref(), paging.limit(), true)?;
+        reader.list::<Intent>("intents.unknown", "", cursor.as_ref(), paging.limit()?, true)?;
     Ok(axum::Json(List::of(page, |row| show(&row))))
 }
 
@@ -218,10 +215,9 @@ pub async fn intents(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn confirm_not_charged(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<IntentView>> {
-    caller.operator()?;
     let intent = app.store.submit(ConfirmNotCharged { intent: id::<IntentId>(&text)? }).await?;
     app.wake.notify_one();
     Ok(axum::Json(show(&intent)))
@@ -229,6 +225,11 @@ pub async fn confirm_not_charged(
 
 /// PayPal's webhooks: verified over the raw bytes, kept, then acted upon while PayPal already has
 /// its answer.
+#[utoipa::path(post, path = "/webhooks/paypal", tag = "paypal", request_body = serde_json::Value,
+    params(("PayPal-Transmission-Id" = String, Header, description = "And the other four headers of PayPal's signature")),
+    responses((status = 200, description = "Kept"),
+        (status = "4XX", description = "Not PayPal's", body = Problem, content_type = "application/problem+json"),
+        (status = "5XX", description = "Cannot be checked now: send it again", body = Problem, content_type = "application/problem+json")))]
 pub async fn webhook(
     State(app): State<App>,
     headers: HeaderMap,
@@ -240,8 +241,9 @@ pub async fn webhook(
     let delivery =
         delivery.map_err(|why| refuse(Code::WebhookSignatureInvalid, &why.to_string()))?;
     if let Some(event) = flow::take_in(&app, &delivery).await? {
-        tokio::spawn(async move {
-            if let Err(error) = flow::act(&app, &event).await {
+        let acting = app.clone();
+        app.tasks.spawn(async move {
+            if let Err(error) = flow::act(&acting, &event).await {
                 tracing::warn!(event = %event.id, %error, "a webhook could not be followed up");
             }
         });

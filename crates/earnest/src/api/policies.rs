@@ -1,6 +1,6 @@
 //! Policies: read, set with `If-Match`, history, revert. No agent reads or changes one.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use earnest_core::admin::{NewLimits, SetPolicy};
 use earnest_core::id::{AgentId, OwnerId};
 use earnest_core::money::AmountInput;
@@ -10,26 +10,23 @@ use http::HeaderMap;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOwner, not_here};
 use super::error::{ApiResult, refuse};
-use super::read::{Json, Paging, Query, id, if_match};
+use super::read::{Json, Paging, Path, Query, id, if_match};
 use super::view::{self, List, PolicyView, Problem};
 use crate::app::App;
 
 /// `owner` (or the owner's id), or an agent's id.
-fn subject(caller: &Caller, text: &str) -> ApiResult<(OwnerId, PolicySubject)> {
-    let owner = caller.owner()?;
+fn subject(owner: OwnerId, text: &str) -> ApiResult<PolicySubject> {
     if text == "owner" || text.parse() == Ok(owner) {
-        return Ok((owner, PolicySubject::Owner(owner)));
+        return Ok(PolicySubject::Owner(owner));
     }
-    Ok((owner, PolicySubject::Agent(id::<AgentId>(text)?)))
+    Ok(PolicySubject::Agent(id::<AgentId>(text)?))
 }
 
-fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<(OwnerId, Policy)> {
-    let (owner, subject) = subject(caller, text)?;
-    let row = app.store.reader().row::<Policy>(subject)?;
-    let row = row.filter(|row| row.owner == owner).ok_or_else(not_here)?;
-    Ok((owner, row))
+fn find(app: &App, owner: OwnerId, text: &str) -> ApiResult<Policy> {
+    let row = app.store.reader().row::<Policy>(subject(owner, text)?)?;
+    row.filter(|row| row.owner == owner).ok_or_else(not_here)
 }
 
 type Tagged = ([(&'static str, String); 1], axum::Json<PolicyView>);
@@ -45,10 +42,10 @@ fn tagged(row: &Policy) -> Tagged {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn get(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<Tagged> {
-    Ok(tagged(&find(&app, &caller, &text)?.1))
+    Ok(tagged(&find(&app, owner, &text)?))
 }
 
 /// Limits as people write them. What is left out is no limit (owner) or inherited (agent).
@@ -110,23 +107,23 @@ impl LimitsBody {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn set(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     headers: HeaderMap,
     Json(body): Json<LimitsBody>,
 ) -> ApiResult<Tagged> {
     let limits = NewLimits::Written(Box::new(body.read(&app)?));
-    change(&app, &caller, &text, &headers, limits).await
+    change(&app, owner, &text, &headers, limits).await
 }
 
 async fn change(
     app: &App,
-    caller: &Caller,
+    owner: OwnerId,
     text: &str,
     headers: &HeaderMap,
     limits: NewLimits,
 ) -> ApiResult<Tagged> {
-    let (owner, row) = find(app, caller, text)?;
+    let row = find(app, owner, text)?;
     let version = if_match(headers)?;
     let unit = SetPolicy { owner, subject: row.subject, version, limits };
     Ok(tagged(&app.store.submit(unit).await?))
@@ -139,18 +136,18 @@ async fn change(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn versions(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<PolicyView>>> {
-    let scope = find(&app, &caller, &text)?.1.subject.to_string();
+    let scope = find(&app, owner, &text)?.subject.to_string();
     let cursor = paging.cursor()?;
     let reader = app.store.reader();
     let page = reader.list::<PolicyVersion>(
         "policy_versions",
         &scope,
         cursor.as_ref(),
-        paging.limit(),
+        paging.limit()?,
         true,
     )?;
     Ok(axum::Json(List::of(page, |row| view::policy(&row.0))))
@@ -172,10 +169,10 @@ pub struct Revert {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn revert(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     headers: HeaderMap,
     Json(body): Json<Revert>,
 ) -> ApiResult<Tagged> {
-    change(&app, &caller, &text, &headers, NewLimits::Version(body.version)).await
+    change(&app, owner, &text, &headers, NewLimits::Version(body.version)).await
 }

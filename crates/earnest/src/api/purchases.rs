@@ -1,25 +1,27 @@
 //! Buying, and what was bought: every purchase is a row, those that were refused too.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use earnest_core::authorize::{
     ApprovalNeeded, AuthorizeRequest, Authorized, Outcome, is_request_id,
 };
-use earnest_core::id::PurchaseId;
+use earnest_core::id::{AgentId, OwnerId, PurchaseId};
 use earnest_core::party::Principal;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::purchase::Purchase;
+use earnest_core::quote::MAX_QUOTE_LIFE_SECONDS;
 use earnest_core::receipt::Receipt;
 use earnest_core::settlement::Settlement;
 use earnest_core::time::seconds_between;
+use earnest_store::{Cursor, Page};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Caller, not_here};
-use super::csv;
+use super::auth::{AsAgent, Caller, not_here};
+use super::csv::{self, Format};
 use super::error::{ApiError, ApiResult, refuse};
-use super::read::{Json, Paging, Query, id, idempotency_key};
+use super::read::{Json, Path, Query, id, idempotency_key, page_limit, read_cursor};
 use super::view::{self, List, Problem, PurchaseView};
 use crate::app::App;
 use crate::flow::purchase as flow;
@@ -89,15 +91,18 @@ struct ApprovalNeededBody {
         (status = "5XX", description = "Not carried out", body = Problem, content_type = "application/problem+json")))]
 pub async fn authorize(
     State(app): State<App>,
-    caller: Caller,
+    AsAgent { agent, owner, key }: AsAgent,
     headers: HeaderMap,
     Json(request): Json<AuthorizeRequest>,
 ) -> ApiResult<Response> {
-    let (agent, owner, key) = caller.agent()?;
     let request_id = request_id(&headers, request.request_id)?;
     let most = app.settings.max_price_micros;
     let quote = request.quote.read(most)?;
     let max_price = request.max_price.price(most).map_err(Refusal::from)?;
+    if seconds_between(app.now(), quote.expires_at) > MAX_QUOTE_LIFE_SECONDS {
+        let why = "the quote is good for more than a day: ask the seller for a fresh one";
+        return Err(refuse(Code::ValidationFailed, why));
+    }
     let buyer = flow::Buyer { agent, owner, key };
     let answer = flow::authorize(&app, buyer, quote, max_price, request_id).await?;
     let mut response = match answer.outcome {
@@ -169,20 +174,70 @@ fn waiting(app: &App, approval: &earnest_core::approval::Approval) -> ApiResult<
 
 /// Filters of `GET /v1/purchases`.
 #[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct PurchaseQuery {
-    /// How many at most; 1 to 500.
+    /// How many at most; 1 to 500, 50 unless said.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<u16>,
     /// What `next_cursor` of the page before said.
     cursor: Option<String>,
     /// For the operator: whose.
     owner: Option<String>,
-    /// `csv` for a file that a spreadsheet reads.
-    format: Option<String>,
+    /// `csv` for a file that a spreadsheet reads; `json` otherwise.
+    #[param(inline)]
+    format: Option<Format>,
+}
+
+/// How many purchases one request looks through for an agent's own.
+const MOST_PURCHASES: usize = 10_000;
+
+/// An agent's purchases among its owner's: a page is filled from own rows only, so that neither a
+/// short page nor a cursor tells what other agents do.
+fn own_page(
+    app: &App,
+    owner: OwnerId,
+    agent: AgentId,
+    mut cursor: Option<Cursor>,
+    limit: usize,
+) -> ApiResult<Page<Purchase>> {
+    let mut items: Vec<Purchase> = Vec::new();
+    for _ in 0..MOST_PURCHASES / 500 {
+        let reader = app.store.reader();
+        let scope = owner.to_string();
+        let page = reader.list::<Purchase>("purchases", &scope, cursor.as_ref(), 500, true)?;
+        for row in page.items {
+            if row.agent == agent && items.len() == limit {
+                let last = items.last().map(|last: &Purchase| last.id.to_string());
+                let next = last.map(|id| Cursor { at: id.clone(), id });
+                return Ok(Page { items, next });
+            }
+            if row.agent == agent {
+                items.push(row);
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok(Page { items, next: cursor })
+}
+
+/// The owner whose purchases are meant: the caller's own, or the one the operator names.
+fn whose(caller: &Caller, named: Option<&str>) -> ApiResult<OwnerId> {
+    match (caller.0.owner, named) {
+        (Some(own), None) => Ok(own),
+        (Some(own), Some(named)) if named.parse() == Ok(own) => Ok(own),
+        (Some(_), Some(_)) => Err(not_here()),
+        (None, Some(named)) => id(named),
+        (None, None) => Err(refuse(Code::ValidationFailed, "the operator names the `owner`")),
+    }
 }
 
 /// Purchases, newest first, those that were refused or wait included.
 #[utoipa::path(get, path = "/v1/purchases", tag = "agent", security(("key" = [])), params(PurchaseQuery),
-    responses((status = 200, body = List<PurchaseView>),
+    responses((status = 200, description = "As JSON, or as CSV", content((List<PurchaseView> = "application/json"), (String = "text/csv"))),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
     State(app): State<App>,
@@ -190,49 +245,27 @@ pub async fn list(
     headers: HeaderMap,
     Query(query): Query<PurchaseQuery>,
 ) -> ApiResult<Response> {
-    let paging = Paging { limit: query.limit, cursor: query.cursor };
-    let cursor = paging.cursor()?;
+    let limit = page_limit(query.limit, 50)?;
+    let cursor = read_cursor::<Cursor>(query.cursor.as_deref())?;
+    let named = query.owner.as_deref();
     let reader = app.store.reader();
-    let page = match caller.0.principal {
+    let all = |list, scope: &dyn std::fmt::Display| {
+        reader.list::<Purchase>(list, &scope.to_string(), cursor.as_ref(), limit, true)
+    };
+    let list = match caller.0.principal {
+        Principal::Seller(_) if named.is_some() => return Err(not_here()),
         Principal::Seller(seller) => {
-            let scope = seller.to_string();
-            reader.list::<Purchase>(
-                "seller_lines",
-                &scope,
-                cursor.as_ref(),
-                paging.limit(),
-                true,
-            )?
+            List::of(all("seller_lines", &seller)?, |row| view::purchase_for_seller(&row))
         }
-        _ => {
-            let owner = match (&query.owner, caller.0.owner) {
-                (_, Some(owner)) => owner,
-                (Some(owner), None) => id(owner)?,
-                (None, None) => {
-                    return Err(refuse(Code::ValidationFailed, "the operator names the `owner`"));
-                }
-            };
-            let scope = owner.to_string();
-            reader.list::<Purchase>("purchases", &scope, cursor.as_ref(), paging.limit(), true)?
+        Principal::Agent(agent) => {
+            let page = own_page(&app, whose(&caller, named)?, agent, cursor, limit)?;
+            List::of(page, |row| view::purchase(&row))
+        }
+        Principal::Owner(_) | Principal::Operator => {
+            List::of(all("purchases", &whose(&caller, named)?)?, |row| view::purchase(&row))
         }
     };
-    let show = |row: Purchase| match caller.0.principal {
-        Principal::Seller(_) => view::purchase_for_seller(&row),
-        _ => view::purchase(&row),
-    };
-    let mine = |row: &Purchase| match caller.0.principal {
-        Principal::Agent(agent) => row.agent == agent,
-        _ => true,
-    };
-    let page = earnest_store::Page {
-        items: page.items.into_iter().filter(mine).collect(),
-        next: page.next,
-    };
-    let list = List::of(page, show);
-    if csv::wanted(&headers, query.format.as_deref()) {
-        return Ok(csv::of_rows("purchases", &list.data));
-    }
-    Ok(axum::Json(list).into_response())
+    Ok(csv::answer("purchases", &headers, query.format, list))
 }
 
 fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Purchase> {

@@ -3,26 +3,38 @@
 //! Strict on purpose: a member written twice, a wrong type, a body that is too large or nested too
 //! deep is refused with its own code before anything is looked at.
 
-use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use earnest_core::authorize::is_request_id;
 use earnest_core::problem::{Code, Refusal};
 use http::request::Parts;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ApiResult, refuse};
+use super::exact;
 use crate::app::App;
 
 /// The largest JSON body.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// The deepest nesting of a JSON body.
-const MAX_DEPTH: usize = 32;
+/// The most that one page of a list holds.
+pub const MAX_PAGE: u16 = 500;
+
+/// How long a body may take to arrive; the listener puts it beside every request.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyTimeout(pub Duration);
+
+impl Default for BodyTimeout {
+    fn default() -> Self {
+        Self(Duration::from_secs(20))
+    }
+}
 
 /// A JSON body.
 pub struct Json<T>(pub T);
@@ -31,12 +43,30 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &App) -> ApiResult<Self> {
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        if !kind.and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
-            return Err(refuse(Code::MediaTypeUnsupported, "the body must be application/json"));
+        let unsupported = |why| Err(refuse(Code::MediaTypeUnsupported, why));
+        let kind = one(request.headers(), &header::CONTENT_TYPE);
+        if !kind.ok().flatten().and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
+            return unsupported("the body must be application/json, in UTF-8");
+        }
+        let coded = request.headers().get_all(header::CONTENT_ENCODING).iter();
+        if !coded.into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return unsupported("the body must not be compressed");
         }
         let body = body(request, MAX_BODY_BYTES).await?;
         parse(&body).map(Json)
+    }
+}
+
+/// The only value of a header; none, if it is not there.
+///
+/// # Errors
+/// When it is there more than once: whichever was believed, somebody in between may have believed
+/// the other.
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> ApiResult<Option<&'a HeaderValue>> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(refuse(Code::RequestMalformed, &format!("the header {name} stands twice"))),
     }
 }
 
@@ -46,98 +76,40 @@ fn is_json(kind: &str) -> bool {
     let mut charset = parts.filter_map(|part| part.split_once('='));
     essence
         && charset.all(|(name, value)| {
-            !name.eq_ignore_ascii_case("charset")
-                || value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            !name.trim().eq_ignore_ascii_case("charset")
+                || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
         })
 }
 
-/// The whole body, if it is not larger than `most`.
+/// The whole body, if it is not larger than `most` and arrives in time.
 pub async fn body(request: Request, most: usize) -> ApiResult<Bytes> {
     let too_large = || {
         let refusal = Refusal::new(Code::BodyTooLarge, "the body is too large");
         ApiError::from(refusal.with("limit_bytes", most))
     };
-    match Limited::new(request.into_body(), most).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(_) => Err(refuse(Code::RequestMalformed, "the body broke off")),
+    let BodyTimeout(most_time) = request.extensions().get().copied().unwrap_or_default();
+    let body = request.into_body();
+    // Said beforehand, so that nobody has to send what is not read.
+    if body.size_hint().lower() > u64::try_from(most).unwrap_or(u64::MAX) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(most_time, Limited::new(body, most).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(refuse(Code::RequestMalformed, "the body broke off")),
+        Err(_) => Err(refuse(Code::RequestTimeout, "the body took too long to arrive")),
     }
 }
 
-/// Reads strict JSON: UTF-8, no member twice, not too deep, nothing behind it.
+/// Reads JSON exactly as it was asked for; see [`super::exact`].
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
-    let malformed = |why: String| ApiError::from(Refusal::new(Code::RequestMalformed, why));
-    if std::str::from_utf8(bytes).is_err() {
-        return Err(malformed("the body is not UTF-8".to_owned()));
-    }
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let strict = Strict { depth: 0 }.deserialize(&mut reader).and_then(|()| reader.end());
-    strict.map_err(|why| malformed(format!("the body is not acceptable JSON: {why}")))?;
-    serde_json::from_slice(bytes).map_err(|why| malformed(format!("the body does not fit: {why}")))
+    exact::from_slice(bytes).map_err(|why| refuse(Code::RequestMalformed, &why))
 }
 
-/// Walks a JSON value and refuses members written twice and deep nesting.
-struct Strict {
-    depth: usize,
-}
-
-impl Strict {
-    fn deeper<E: serde::de::Error>(&self) -> Result<Self, E> {
-        if self.depth >= MAX_DEPTH {
-            return Err(E::custom("nested too deep"));
-        }
-        Ok(Self { depth: self.depth + 1 })
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = ();
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = ();
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(self.deeper()?)?.is_some() {}
-        Ok(())
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut names = Vec::<String>::new();
-        while let Some(name) = members.next_key::<String>()? {
-            if names.contains(&name) {
-                return Err(A::Error::custom(format!("member `{name}` stands twice")));
-            }
-            if names.len() >= 1_000 {
-                return Err(A::Error::custom("more than 1000 members in one object"));
-            }
-            names.push(name);
-            members.next_value_seed(self.deeper()?)?;
-        }
-        Ok(())
-    }
+/// One line of visible text, not longer than `most` bytes: for what people will read in a list.
+pub fn is_line(text: &str, most: usize) -> bool {
+    let plain = text.trim() == text && !text.chars().any(earnest_core::quote::is_invisible);
+    plain && (1..=most).contains(&text.len())
 }
 
 /// An id in a path. A text that is no id names nothing: 404.
@@ -145,29 +117,47 @@ pub fn id<T: FromStr>(text: &str) -> ApiResult<T> {
     text.parse().map_err(|_| refuse(Code::NotFound, "there is no such thing"))
 }
 
-/// A query string.
+/// Parts of a path. What is not even text names nothing: 404.
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<App> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, app).await;
+        path.map(|path| Self(path.0)).map_err(|_| refuse(Code::NotFound, "there is no such thing"))
+    }
+}
+
+/// A query string. A member that a route does not know is refused: a filter that is not obeyed
+/// would show more than was asked for.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> ApiResult<Self> {
+        let malformed = |why: &str| refuse(Code::RequestMalformed, why);
+        let text = parts.uri.query().unwrap_or_default();
+        let unreadable = |part: &str| part.contains(char::REPLACEMENT_CHARACTER);
+        let mut members = url::form_urlencoded::parse(text.as_bytes());
+        if members.any(|(name, value)| unreadable(&name) || unreadable(&value)) {
+            return Err(malformed("the query is not UTF-8"));
+        }
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
-        query.map(|query| Self(query.0)).map_err(|why| {
-            Refusal::new(
-                Code::RequestMalformed,
-                format!("the query does not fit: {}", why.body_text()),
-            )
-            .into()
-        })
+        query
+            .map(|query| Self(query.0))
+            .map_err(|why| malformed(&format!("the query does not fit: {}", why.body_text())))
     }
 }
 
 /// `?limit&cursor` of every list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Paging {
     /// How many at most; 1 to 500, 50 unless said.
+    #[param(minimum = 1, maximum = 500)]
     pub limit: Option<u16>,
     /// What `next_cursor` of the page before said.
     pub cursor: Option<String>,
@@ -175,23 +165,36 @@ pub struct Paging {
 
 impl Paging {
     /// How many.
-    pub fn limit(&self) -> usize {
-        usize::from(self.limit.unwrap_or(50).clamp(1, 500))
+    pub fn limit(&self) -> ApiResult<usize> {
+        page_limit(self.limit, 50)
     }
 
     /// From where.
-    pub fn cursor(&self) -> ApiResult<Option<earnest_store::Cursor>> {
-        let parse = |text: &String| {
-            text.parse()
-                .map_err(|_| refuse(Code::RequestMalformed, "`cursor` is not one that was given"))
-        };
-        self.cursor.as_ref().map(parse).transpose()
+    pub fn cursor<C: FromStr>(&self) -> ApiResult<Option<C>> {
+        read_cursor(self.cursor.as_deref())
     }
+}
+
+/// How many rows a page holds.
+pub fn page_limit(asked: Option<u16>, otherwise: u16) -> ApiResult<usize> {
+    let limit = asked.unwrap_or(otherwise);
+    if (1..=MAX_PAGE).contains(&limit) {
+        return Ok(usize::from(limit));
+    }
+    let refusal = Refusal::new(Code::ValidationFailed, "`limit` is from 1 to 500");
+    Err(refusal.with("limit", MAX_PAGE).into())
+}
+
+/// Where a page begins.
+pub fn read_cursor<C: FromStr>(text: Option<&str>) -> ApiResult<Option<C>> {
+    let unknown = |_| refuse(Code::RequestMalformed, "`cursor` is not one that was given");
+    text.map(|text| text.parse().map_err(unknown)).transpose()
 }
 
 /// The `Idempotency-Key` header, if there is one.
 pub fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let name = HeaderName::from_static("idempotency-key");
+    let Some(value) = one(headers, &name)? else { return Ok(None) };
     match value.to_str() {
         Ok(text) if is_request_id(text) => Ok(Some(text.to_owned())),
         _ => Err(refuse(
@@ -210,50 +213,15 @@ pub fn required_key(headers: &HeaderMap) -> ApiResult<String> {
     })
 }
 
-/// The version in `If-Match`: `"7"`.
+/// The version in `If-Match`: one strong ETag as it was given, `"7"`.
 pub fn if_match(headers: &HeaderMap) -> ApiResult<u64> {
-    let Some(value) = headers.get(header::IF_MATCH) else {
+    let Some(value) = one(headers, &header::IF_MATCH)? else {
         let refusal =
             Refusal::new(Code::PreconditionRequired, "this change needs the header If-Match");
         return Err(refusal.next("read it first and send its ETag").into());
     };
-    let version = value.to_str().ok().map(|text| text.trim_start_matches("W/").trim_matches('"'));
-    let version = version.and_then(|text| text.parse().ok());
+    let digits = value.to_str().ok().and_then(|text| text.strip_prefix('"')?.strip_suffix('"'));
+    let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let version = digits.and_then(|text| text.parse().ok());
     version.ok_or_else(|| refuse(Code::VersionConflict, "If-Match is not an ETag that was given"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::Value;
-
-    fn code(bytes: &[u8]) -> Result<Value, Code> {
-        parse::<Value>(bytes).map_err(|error| error.0.code)
-    }
-
-    #[test]
-    fn refuses_loose_json() {
-        assert!(code(br#"{"a":[1,{"b":null}],"c":"x"}"#).is_ok());
-        let deep = "[".repeat(40) + &"]".repeat(40);
-        let deeper = "[".repeat(100_000);
-        let cases: [&[u8]; 9] = [
-            b"",
-            b"{",
-            br#"{"a":1,"a":2}"#,
-            br#"{"a":{"b":1,"b":1}}"#,
-            br#"{"a":1,"\u0061":2}"#,
-            b"{} {}",
-            b"\xff\xfe",
-            deep.as_bytes(),
-            deeper.as_bytes(),
-        ];
-        for bytes in cases {
-            assert_eq!(
-                code(bytes),
-                Err(Code::RequestMalformed),
-                "{:?}",
-                &bytes[..bytes.len().min(20)]
-            );
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Receipts: public, by a random address, checkable by anyone.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::receipt::{self, Receipt};
 use http::{HeaderValue, header};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::auth::not_here;
 use super::error::ApiResult;
-use super::read::Json;
+use super::read::{Json, Path};
 use super::view::Problem;
 use crate::app::App;
 

@@ -1,6 +1,6 @@
 //! Tabs and their settlements.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::id::{OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Intent, IntentState};
@@ -14,9 +14,9 @@ use earnest_core::treasurer::Plan;
 use earnest_core::unit::{Fingerprint, Key};
 use http::{HeaderMap, StatusCode};
 
-use super::auth::{Caller, not_here};
+use super::auth::{AsOperator, AsOwner, Caller, not_here};
 use super::error::{ApiError, ApiResult, refuse};
-use super::read::{Paging, Query, id, required_key};
+use super::read::{Paging, Path, Query, id, required_key};
 use super::view::{self, List, Problem, SettlementView, TabView};
 use crate::app::App;
 use crate::flow::paypal::FlowError;
@@ -95,9 +95,9 @@ fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Tab> {
 }
 
 /// The owner's own tab; an agent opens, ends and names none.
-fn find_own(app: &App, caller: &Caller, text: &str) -> ApiResult<(OwnerId, Tab)> {
-    let owner = caller.owner()?;
-    Ok((owner, find(app, caller, text)?))
+fn find_own(app: &App, owner: OwnerId, text: &str) -> ApiResult<Tab> {
+    let row = app.store.reader().row::<Tab>(id::<TabId>(text)?)?;
+    row.filter(|row| row.owner == owner).ok_or_else(not_here)
 }
 
 /// Opens a tab; an open one is given back as it is.
@@ -106,10 +106,10 @@ fn find_own(app: &App, caller: &Caller, text: &str) -> ApiResult<(OwnerId, Tab)>
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn open(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
 ) -> ApiResult<(StatusCode, axum::Json<TabView>)> {
     let unit = OpenByOwner {
-        owner: caller.owner()?,
+        owner,
         tab: TabId::new(app.seed()),
         chain: TransferId::new(app.seed()),
         settings: (*app.settings).clone(),
@@ -130,7 +130,7 @@ pub async fn list(
     let scope = caller.0.owner.ok_or_else(not_here)?.to_string();
     let cursor = paging.cursor()?;
     let page =
-        app.store.reader().list::<Tab>("tabs", &scope, cursor.as_ref(), paging.limit(), true)?;
+        app.store.reader().list::<Tab>("tabs", &scope, cursor.as_ref(), paging.limit()?, true)?;
     let data = page.items.iter().map(|row| show(&app, row)).collect::<ApiResult<_>>()?;
     Ok(axum::Json(List { data, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
 }
@@ -156,10 +156,10 @@ pub async fn get(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn close(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
 ) -> ApiResult<(StatusCode, axum::Json<TabView>)> {
-    let (owner, tab) = find_own(&app, &caller, &text)?;
+    let tab = find_own(&app, owner, &text)?;
     let closed = app.store.submit(CloseByOwner { owner, tab: tab.id }).await?;
     app.wake.notify_one();
     Ok((StatusCode::ACCEPTED, axum::Json(show(&app, &closed)?)))
@@ -174,11 +174,11 @@ pub async fn close(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn settle(
     State(app): State<App>,
-    caller: Caller,
+    AsOwner(owner): AsOwner,
     Path(text): Path<String>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let (owner, tab) = find_own(&app, &caller, &text)?;
+    let tab = find_own(&app, owner, &text)?;
     let key = key(&headers, &owner, "settlement", &tab)?;
     match flow::settle(&app, owner, tab.id, true, Some(key)).await? {
         Settled::Planned(row) => {
@@ -211,12 +211,11 @@ fn key(
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn write_off(
     State(app): State<App>,
-    caller: Caller,
+    _: AsOperator,
     Path(text): Path<String>,
     headers: HeaderMap,
 ) -> ApiResult<axum::Json<TabView>> {
-    caller.operator()?;
-    let tab = find(&app, &caller, &text)?;
+    let tab = app.store.reader().row::<Tab>(id::<TabId>(&text)?)?.ok_or_else(not_here)?;
     let key = key(&headers, &"operator", "write_off", &tab)?;
     let chain = TransferId::new(app.seed());
     let unit = WriteOff { owner: tab.owner, tab: tab.id, chain, key: Some(key) };
@@ -249,7 +248,7 @@ pub async fn settlements(
         "tab_settlements",
         &scope,
         cursor.as_ref(),
-        paging.limit(),
+        paging.limit()?,
         true,
     )?;
     let data = page.items.iter().map(|row| show_settlement(&app, row)).collect::<ApiResult<_>>()?;

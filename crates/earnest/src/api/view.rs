@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::csv::Columns;
 use super::error::ApiResult;
 
 /// Some of a list.
@@ -112,6 +113,32 @@ pub struct PurchaseView {
     pub created_at: String,
     /// When it last changed.
     pub updated_at: String,
+}
+
+impl Columns for PurchaseView {
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "agent",
+        "owner",
+        "seller",
+        "request_id",
+        "listing",
+        "method",
+        "url",
+        "amount_micros",
+        "up_to",
+        "currency",
+        "status",
+        "refusal",
+        "approval_id",
+        "tab",
+        "billed_micros",
+        "billed_at",
+        "line",
+        "voucher_expires_at",
+        "created_at",
+        "updated_at",
+    ];
 }
 
 /// Shows a purchase.

@@ -1,12 +1,18 @@
 //! What anybody may ask: keys, health, explanations of codes.
 
-use axum::extract::{Path, State};
+use std::time::Duration;
+
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::problem::Code;
-use http::{HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use earnest_core::time::Timestamp;
+use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
+use http::{HeaderValue, header};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::error::{ApiResult, refuse};
+use super::read::Path;
 use super::view::Problem;
 use crate::app::App;
 
@@ -23,37 +29,92 @@ pub async fn jwks(State(app): State<App>) -> Response {
 
 /// The process runs.
 #[utoipa::path(get, path = "/healthz", tag = "operations",
-    responses((status = 200, description = "It runs", body = serde_json::Value)))]
-pub async fn healthz() -> axum::Json<Value> {
-    axum::Json(json!({ "status": "ok" }))
+    responses((status = 200, description = "It runs", body = Health)))]
+pub async fn healthz() -> axum::Json<Health> {
+    axum::Json(Health { status: "ok" })
 }
 
-/// The books can be read, and PayPal's mode.
+/// A unit that touches and records nothing: answered only by a writer that still writes.
+struct Probe;
+
+impl Unit for Probe {
+    type Answer = ();
+    fn name(&self) -> &'static str {
+        "readiness"
+    }
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        Touches::new()
+    }
+    fn decide(&self, _: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        Ok(Effects::answer(()))
+    }
+}
+
+/// How long the writer may take to answer the probe.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// Ready for requests.
+#[derive(Serialize, ToSchema)]
+pub struct Ready {
+    /// Always `ready`.
+    status: &'static str,
+    /// `simulated`, `sandbox` or `live`.
+    mode: String,
+    /// Of this installation; another one after a restore.
+    epoch: String,
+    /// How many units are recorded.
+    seq: u64,
+}
+
+/// The books can be read and written.
 #[utoipa::path(get, path = "/readyz", tag = "operations",
-    responses((status = 200, description = "Ready", body = serde_json::Value),
+    responses((status = 200, description = "Ready", body = Ready),
         (status = 503, description = "Not ready", body = Problem, content_type = "application/problem+json")))]
-pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Value>> {
+pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Ready>> {
     let head = app.store.reader().head()?;
-    Ok(axum::Json(json!({
-        "status": "ready",
-        "mode": app.store.mode(),
-        "epoch": app.store.epoch(),
-        "seq": head.seq,
-    })))
+    match tokio::time::timeout(PROBE, app.store.submit(Probe)).await {
+        Ok(written) => written?,
+        Err(_) => return Err(refuse(Code::Overloaded, "the books take too long to write")),
+    }
+    Ok(axum::Json(Ready {
+        status: "ready",
+        mode: app.store.mode().to_owned(),
+        epoch: app.store.epoch().to_owned(),
+        seq: head.seq,
+    }))
+}
+
+/// It runs.
+#[derive(Serialize, ToSchema)]
+pub struct Health {
+    /// Always `ok`.
+    status: &'static str,
+}
+
+/// A code of the one table of errors.
+#[derive(Serialize, ToSchema)]
+pub struct CodeView {
+    /// What clients switch on.
+    code: &'static str,
+    /// One sentence.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// Whether the same request may succeed later.
+    retryable: bool,
 }
 
 /// What a code means.
 #[utoipa::path(get, path = "/problems/{code}", tag = "operations",
     params(("code" = String, Path, description = "Such as policy_denied")),
-    responses((status = 200, description = "The code explained", body = serde_json::Value),
+    responses((status = 200, description = "The code explained", body = CodeView),
         (status = 404, description = "No such code", body = Problem, content_type = "application/problem+json")))]
-pub async fn problem(Path(text): Path<String>) -> ApiResult<(StatusCode, axum::Json<Value>)> {
+pub async fn problem(Path(text): Path<String>) -> ApiResult<axum::Json<CodeView>> {
     let code = Code::parse(&text).ok_or_else(|| refuse(Code::NotFound, "there is no such code"))?;
-    let body = json!({
-        "code": code.as_str(),
-        "title": code.title(),
-        "status": code.status(),
-        "retryable": code.retryable(),
-    });
-    Ok((StatusCode::OK, axum::Json(body)))
+    Ok(axum::Json(CodeView {
+        code: code.as_str(),
+        title: code.title(),
+        status: code.status(),
+        retryable: code.retryable(),
+    }))
 }

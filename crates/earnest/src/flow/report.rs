@@ -1,10 +1,10 @@
 //! A seller reports what became of vouchers: one unit each, and a second one for a late line.
 
 use earnest_core::id::{SellerId, TabId, TransferId};
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::purchase::Purchase;
 use earnest_core::report::{LateLine, Resolve, Step, Told};
-use earnest_core::voucher::{self, Report, ReportAnswer, ReportBatch, ReportOutcome, ReportResult};
+use earnest_core::voucher::{self, Report, ReportAnswer, ReportOutcome, ReportResult};
 use earnest_store::SubmitError;
 use futures_util::future::join_all;
 
@@ -14,12 +14,23 @@ use crate::app::App;
 /// How often a purchase may move between two reads of one report.
 const MAX_ROUNDS: usize = 4;
 
-/// Takes in a batch. Each report stands alone; one that is not acceptable does not hold up the rest.
+/// Takes in a batch: reports that were read, and why others could not be. Each stands alone; one
+/// that is not acceptable does not hold up the rest.
 ///
 /// # Errors
 /// When the books cannot take any report now: the seller keeps all of them and sends them again.
-pub async fn take_in(app: &App, seller: SellerId, batch: ReportBatch) -> ApiResult<ReportAnswer> {
-    let results = join_all(batch.reports.into_iter().map(|report| one(app, seller, report))).await;
+pub async fn take_in(
+    app: &App,
+    seller: SellerId,
+    reports: Vec<Result<Report, Refusal>>,
+) -> ApiResult<ReportAnswer> {
+    let read = |report: Result<Report, Refusal>| async move {
+        match report {
+            Ok(report) => one(app, seller, report).await,
+            Err(why) => Ok(rejected(why.code)),
+        }
+    };
+    let results = join_all(reports.into_iter().map(read)).await;
     let results = results.into_iter().collect::<Result<_, SubmitError>>()?;
     Ok(ReportAnswer { epoch: app.store.epoch().to_owned(), results })
 }

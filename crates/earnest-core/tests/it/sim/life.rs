@@ -212,7 +212,7 @@ impl Life {
     }
 
     fn limits(&self, buyer: Buyer) -> (Limits, Limits) {
-        let read = |subject| self.world.row::<Policy>(subject).limits().unwrap();
+        let read = |subject| self.world.row::<Policy>(subject).limits().cloned().unwrap();
         let owner = read(PolicySubject::Owner(buyer.owner));
         let mut agent = read(PolicySubject::Agent(buyer.agent));
         agent.day_cap_micros = agent.day_cap_micros.or(owner.day_cap_micros);
