@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::id::{AgentId, KeyId, OwnerId, SellerId};
 use crate::money::Micros;
 use crate::party::{Agent, ApiKey, Origin, Owner, Principal, Seller, check_name};
-use crate::policy::{Limits, Policy, PolicySubject, PolicyVersion, careful_limits};
+use crate::policy::{Limits, Policy, PolicySubject, PolicyVersion, ReadOnce, careful_limits};
 use crate::problem::{Code, Refusal};
 use crate::time::{Timestamp, Zone};
 use crate::unit::{Effects, Fingerprint, Key, KeyUse, Stop, Touches, Unit, View};
@@ -470,7 +470,7 @@ fn put_policy<A>(
 ) -> Result<Policy, Stop> {
     limits.check(subject)?;
     let limits = serde_json::to_value(limits).map_err(|why| Stop::Bug(why.to_string()))?;
-    let policy = Policy { subject, owner, version, set_at: now, limits };
+    let policy = Policy { subject, owner, version, set_at: now, limits, read: ReadOnce::default() };
     effects.put(policy.clone())?;
     effects.put(PolicyVersion(policy.clone()))?;
     Ok(policy)
@@ -537,7 +537,7 @@ impl Unit for SetPolicy {
             NewLimits::Version(version) => {
                 let key = PolicyVersion::key(self.subject, *version);
                 let old = view.row::<PolicyVersion>(key)?.ok_or_else(|| not_found("version"))?;
-                old.0.limits().ok_or_else(|| not_found("version"))?
+                old.0.limits().cloned().ok_or_else(|| not_found("version"))?
             }
         };
         let version = self.version.saturating_add(1);

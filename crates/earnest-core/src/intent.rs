@@ -216,14 +216,15 @@ impl Intent {
         now: Timestamp,
     ) -> (Fate<T>, Option<&'static str>) {
         let unknown = |why| (Fate::Unknown, Some(why));
+        let key_lives = self.sends > 0 && self.may_send(now);
+        #[cfg(feature = "planted")]
+        let key_lives = key_lives && !crate::planted::on(crate::planted::Bug::NotChargedEarly);
         match fate {
             Fate::Refused { .. } if self.may_have_happened() => {
                 unknown("an earlier send may have happened")
             }
             // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
-            Fate::NotCharged if self.sends > 0 && self.may_send(now) => {
-                unknown("the key may still be sent")
-            }
+            Fate::NotCharged if key_lives => unknown("the key may still be sent"),
             // INVARIANT: a_known_capture_is_never_not_charged
             Fate::NotCharged
                 if self.paypal_capture.is_some() || self.state == IntentState::Pending =>
@@ -334,7 +335,10 @@ impl Unit for Claim {
         }
         if let Some((request, sha256)) = &self.request {
             // INVARIANT: no_post_after_key_retention
-            if !intent.may_send(now) {
+            let dead = !intent.may_send(now);
+            #[cfg(feature = "planted")]
+            let dead = dead && !crate::planted::on(crate::planted::Bug::PostAfterRetention);
+            if dead {
                 let why = "the key's retention has passed: the intent may only be read";
                 return Err(Refusal::new(Code::StateConflict, why).into());
             }

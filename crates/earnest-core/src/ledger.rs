@@ -615,7 +615,9 @@ fn pending(books: &impl Books, id: TransferId) -> Result<Hold, Rejection> {
     let Some(hold) = books.hold(id) else { return Err(Rejection::NoHold(id)) };
     let resolved = hold.state != HoldState::Pending;
     #[cfg(feature = "planted")]
-    let resolved = resolved && !crate::planted::on(crate::planted::Bug::ResolveTwice);
+    let resolved = resolved
+        && !crate::planted::on(crate::planted::Bug::ResolveTwice)
+        && !crate::planted::on(crate::planted::Bug::PostAfterExpiry);
     if resolved { Err(Rejection::Resolved(id)) } else { Ok(hold) }
 }
 

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// The bugs that live in the ledger and in the engine.
+/// The bugs: in the ledger and the engine, then in the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The ledger resolves a hold that was resolved before.
@@ -20,10 +20,24 @@ pub enum Bug {
     IgnoreRollback,
     /// The engine binds a key to a refusal.
     RefusalAsResult,
+    /// A settlement whose outcome is unknown gives its money back.
+    ReleaseOnUnknown,
+    /// A capture that waits counts as captured.
+    CreditOnPending,
+    /// An intent is sent again when PayPal has forgotten its key.
+    PostAfterRetention,
+    /// *Not charged* is believed while the key may still be sent.
+    NotChargedEarly,
+    /// A report posts a hold that was given up.
+    PostAfterExpiry,
+    /// A hold does not count under its owner's day.
+    SkipCapLeg,
+    /// A declined settlement does not give back the lines that were carried to it.
+    LoseCarriedLines,
 }
 
 impl Bug {
-    /// Every bug.
+    /// Those of the ledger and the engine.
     pub const ALL: &'static [Self] = &[
         Self::ResolveTwice,
         Self::PostAboveHold,
@@ -31,6 +45,17 @@ impl Bug {
         Self::AnswerBeforeCommit,
         Self::IgnoreRollback,
         Self::RefusalAsResult,
+    ];
+
+    /// Those of the rules.
+    pub const RULES: &'static [Self] = &[
+        Self::ReleaseOnUnknown,
+        Self::CreditOnPending,
+        Self::PostAfterRetention,
+        Self::NotChargedEarly,
+        Self::PostAfterExpiry,
+        Self::SkipCapLeg,
+        Self::LoseCarriedLines,
     ];
 
     /// The name, as given on a command line.
@@ -42,12 +67,19 @@ impl Bug {
             Self::AnswerBeforeCommit => "answer_before_commit",
             Self::IgnoreRollback => "ignore_rollback",
             Self::RefusalAsResult => "refusal_as_result",
+            Self::ReleaseOnUnknown => "release_on_unknown",
+            Self::CreditOnPending => "credit_on_pending",
+            Self::PostAfterRetention => "post_after_retention",
+            Self::NotChargedEarly => "not_charged_early",
+            Self::PostAfterExpiry => "post_after_expiry",
+            Self::SkipCapLeg => "skip_cap_leg",
+            Self::LoseCarriedLines => "lose_carried_lines",
         }
     }
 
     /// The bug of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|bug| bug.as_str() == name)
+        Self::ALL.iter().chain(Self::RULES).copied().find(|bug| bug.as_str() == name)
     }
 }
 

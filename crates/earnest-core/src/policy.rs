@@ -166,12 +166,29 @@ pub struct Policy {
     pub set_at: Timestamp,
     /// The limits as written.
     pub limits: serde_json::Value,
+    /// The limits as read: policies are read far more often than they are written.
+    #[serde(skip)]
+    pub read: ReadOnce,
 }
+
+/// What a policy's limits were read as, once they were.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOnce(std::sync::OnceLock<Option<Limits>>);
+
+/// Says nothing about the policy that its limits do not say.
+impl PartialEq for ReadOnce {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadOnce {}
 
 impl Policy {
     /// The limits, if this version understands all of them.
-    pub fn limits(&self) -> Option<Limits> {
-        serde_json::from_value(self.limits.clone()).ok()
+    pub fn limits(&self) -> Option<&Limits> {
+        let read = || serde_json::from_value(self.limits.clone()).ok();
+        self.read.0.get_or_init(read).as_ref()
     }
 }
 
@@ -366,8 +383,8 @@ fn limits_in_force(facts: &Facts<'_>) -> Guard<(Limits, Limits)> {
         )
     };
     let owner = owner.limits().ok_or_else(invalid)?;
-    let agent = agent.limits().ok_or_else(invalid)?.over(&owner);
-    Ok((owner, agent))
+    let agent = agent.limits().ok_or_else(invalid)?.over(owner);
+    Ok((owner.clone(), agent))
 }
 
 fn standing(facts: &Facts<'_>) -> Guard<OpenTab> {

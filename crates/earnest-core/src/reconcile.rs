@@ -81,15 +81,14 @@ mod tests {
 
     #[test]
     fn every_way_to_differ_is_listed() {
-        let a = movement("A", 950_000, 520_000);
-        let b = movement("B", 1, 0);
-        check(&[a.clone(), b.clone()], &[b.clone(), a.clone()], 0);
-        check(&[a.clone()], &[], 1);
-        check(&[], &[a.clone()], 1);
-        check(&[a.clone()], &[movement("A", 950_000, 510_000)], 1);
-        check(&[a.clone()], &[movement("A", 940_000, 520_000)], 1);
-        check(&[a.clone(), a.clone()], &[a.clone()], 1);
-        check(&[a.clone()], &[a.clone(), a.clone()], 1);
-        check(&[a], &[b], 2);
+        let (a, b) = (|| movement("A", 950_000, 520_000), || movement("B", 1, 0));
+        check(&[a(), b()], &[b(), a()], 0);
+        check(&[a()], &[], 1);
+        check(&[], &[a()], 1);
+        check(&[a()], &[movement("A", 950_000, 510_000)], 1);
+        check(&[a()], &[movement("A", 940_000, 520_000)], 1);
+        check(&[a(), a()], &[a()], 1);
+        check(&[a()], &[a(), a()], 1);
+        check(&[a()], &[b()], 2);
     }
 }

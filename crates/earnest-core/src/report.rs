@@ -119,7 +119,15 @@ impl Unit for Resolve {
             self.told.fate == Fate::Failed || (self.told.fate == Fate::Redeemed && due.is_zero());
         let latest =
             purchase.voucher.as_ref().is_some_and(|issue| issue.jti == self.told.claims.jti);
-        match purchase.state {
+        let state = purchase.state;
+        #[cfg(feature = "planted")]
+        let state = match state {
+            PurchaseState::Expired if crate::planted::on(crate::planted::Bug::PostAfterExpiry) => {
+                PurchaseState::Held
+            }
+            state => state,
+        };
+        match state {
             PurchaseState::Billed => {
                 step(Step::Done(ReportOutcome::AlreadyBilled, purchase.billed_micros))
             }

@@ -38,8 +38,6 @@ pub struct Settings {
     pub exposure_seconds: i64,
     /// A tab whose room is used beyond this share is settled, in millionths.
     pub room_low_ppm: u32,
-    /// How long after its settlement a line becomes due to its seller.
-    pub due_delay_seconds: i64,
     /// After a refused or unsendable settlement, how long before the next attempt.
     pub settle_retry_seconds: i64,
     /// Above this, *not charged* needs a person's word beside the evidence.
@@ -63,7 +61,6 @@ impl Default for Settings {
             min_settlement_micros: Micros::constant(5_000_000),
             exposure_seconds: 24 * 3600,
             room_low_ppm: 800_000,
-            due_delay_seconds: 72 * 3600,
             settle_retry_seconds: 15 * 60,
             confirm_not_charged_above_micros: Micros::constant(50_000_000),
             fee: Schedule::default(),
@@ -76,7 +73,6 @@ impl Settings {
     pub fn simulated() -> Self {
         Self {
             min_settlement_micros: Micros::constant(10_000),
-            due_delay_seconds: 0,
             settle_retry_seconds: 5,
             ..Self::default()
         }

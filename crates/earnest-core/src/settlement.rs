@@ -436,9 +436,9 @@ impl Unit for RecordOutcome {
         if let Some(settlement) = view.peek::<Settlement>(self.settlement) {
             touches.hold_and_accounts(settlement.hold, view);
         }
-        if let Fate::Done(charge) = &self.fate {
+        if let Some(capture) = self.capture() {
             for kind in ["captured", "fee", "suspense", "cleared"] {
-                touches.hold(chain_of(kind, &charge.paypal_capture));
+                touches.hold(chain_of(kind, capture));
             }
             touches.account(Account::CaptureRefundable(self.intent).usd());
             touches.account(Account::PaypalCash.usd());
@@ -464,6 +464,8 @@ impl Unit for RecordOutcome {
             }
             _ => intent.judge(&self.fate, confirm_above, now),
         };
+        #[cfg(feature = "planted")]
+        let fate = spoiled(fate, settlement.amount_micros);
         let how = match doubt {
             Some(doubt) => format!("{}, {doubt}", self.evidence.how),
             None => self.evidence.how.clone(),
@@ -502,6 +504,21 @@ impl Unit for RecordOutcome {
     }
 }
 
+/// A fate misunderstood, for tests of tests.
+#[cfg(feature = "planted")]
+fn spoiled(fate: Fate<Charge>, amount: Micros) -> Fate<Charge> {
+    use crate::planted::{Bug, on};
+    match fate {
+        Fate::Unknown if on(Bug::ReleaseOnUnknown) => Fate::NotCharged,
+        Fate::Pending { paypal_order, paypal_capture: Some(paypal_capture) }
+            if on(Bug::CreditOnPending) =>
+        {
+            Fate::Done(Charge { paypal_order, paypal_capture, amount, fee: Micros::ZERO })
+        }
+        fate => fate,
+    }
+}
+
 /// Where the money of a capture stands before it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Booked {
@@ -524,6 +541,16 @@ struct Recording {
 }
 
 impl RecordOutcome {
+    /// The capture that may be booked.
+    fn capture(&self) -> Option<&str> {
+        match &self.fate {
+            Fate::Done(charge) => Some(&charge.paypal_capture),
+            #[cfg(feature = "planted")]
+            Fate::Pending { paypal_capture, .. } => paypal_capture.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether the capture that was learnt of is in the books already: one capture, one effect.
     // INVARIANT: a_capture_is_booked_once
     fn booked(&self, view: &View) -> Result<Booked, Stop> {
@@ -651,6 +678,10 @@ impl Recording {
         }
         self.tab.carried_lines =
             self.settlement.lines.iter().filter(|r| !own(r)).copied().collect();
+        #[cfg(feature = "planted")]
+        if crate::planted::on(crate::planted::Bug::LoseCarriedLines) {
+            self.tab.carried_lines.clear();
+        }
         self.tab.carry_micros = self.settlement.carry_in_micros;
         self.tab.unsettled_since = self.settlement.since.or(self.tab.unsettled_since);
         self.settlement.state = SettlementState::Declined;

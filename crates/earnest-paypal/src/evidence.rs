@@ -73,7 +73,7 @@ pub struct Absence {
 /// Whether a request that was first sent at `first_sent` may be sent again with its key: within
 /// the key's retention less 30 minutes (5½ h orders, 2½ h vault, 45 d less 30 min payments).
 /// After that never post again, only read. A clock that went back cannot tell, hence `false`.
-// INVARIANT: nothing is posted again past the retention of its key.
+// INVARIANT: nothing_is_posted_again_past_the_retention_of_its_key
 pub fn may_repeat(operation: Operation, first_sent: Timestamp, now: Timestamp) -> bool {
     let Some(window) = operation.repeat_window() else { return true };
     let elapsed = now.duration_since(first_sent);
@@ -275,7 +275,7 @@ impl<'a> Search<'a> {
         let Some(last_refreshed) = self.last_refreshed else {
             return unreadable("nothing was read");
         };
-        // INVARIANT: absence is claimed only of a report complete past the last send.
+        // INVARIANT: absence_is_claimed_only_of_a_report_complete_past_the_last_send
         if last_refreshed < self.complete_at {
             return self.not_yet(Some(last_refreshed));
         }

@@ -115,7 +115,7 @@ pub fn decimals(code: &str) -> Option<u32> {
 }
 
 /// The amount as a count of cents. Refuses anything that is not whole cents.
-// INVARIANT: only whole cents leave for PayPal.
+// INVARIANT: only_whole_cents_leave_for_paypal
 pub fn cents(amount: Micros) -> Result<i64, MoneyError> {
     if !amount.is_whole_cents() {
         return Err(MoneyError::TooFine);

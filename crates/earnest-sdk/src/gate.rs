@@ -130,8 +130,7 @@ impl Seller {
         })
     }
 
-    /// INVARIANT: a used voucher is 409 even after it expired, because 402 says that paying again
-    /// is safe.
+    /// INVARIANT: a_used_voucher_is_409_even_after_it_expired_because_402_says_that_paying_again_is_safe
     async fn check(
         &self,
         token: &str,

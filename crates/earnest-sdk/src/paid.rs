@@ -120,7 +120,7 @@ impl Paid {
         if asked.is_zero() {
             return Err(AmountError::NotPositive.into());
         }
-        // INVARIANT: nobody is charged more than they agreed to.
+        // INVARIANT: nobody_is_charged_more_than_they_agreed_to
         if asked > ceiling {
             return Err(ChargeError::AboveCeiling { asked, ceiling });
         }

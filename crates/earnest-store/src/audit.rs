@@ -255,6 +255,18 @@ impl Audit {
     }
 }
 
+/// Reads a database by its path at one moment, running or copied, without writing to it: for what
+/// looks at the books from outside the program that keeps them.
+///
+/// # Errors
+/// See [`AuditError`].
+pub fn look<T>(
+    path: impl AsRef<Path>,
+    read: impl FnOnce(&Snapshot<'_>) -> Result<T, ReadError>,
+) -> Result<T, AuditError> {
+    snapshot_of_file(path.as_ref(), |books, _| read(&Snapshot(books)))
+}
+
 const fn finding(invariant: &'static str, detail: String) -> Finding {
     Finding { invariant, detail, seq: None }
 }

@@ -53,6 +53,9 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
 }
 
 /// The application: cheap to clone.
@@ -81,6 +84,9 @@ pub struct Inner {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
+    /// The bug that is planted.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
     /// This process, as leases name it.
     pub node: String,
     webhook_id: RwLock<Option<String>>,
@@ -88,6 +94,8 @@ pub struct Inner {
     remembered: RwLock<Memory>,
     /// Wakes the jobs when there is something to do.
     pub wake: tokio::sync::Notify,
+    /// What goes on after its request was answered; the books are closed only when it has ended.
+    pub tasks: tokio_util::task::TaskTracker,
 }
 
 /// A verified key.
@@ -135,10 +143,13 @@ impl App {
             webhook_id: RwLock::new(parts.webhook_id),
             payee: parts.payee,
             allow_loopback: parts.allow_loopback,
+            #[cfg(feature = "planted")]
+            planted: parts.planted,
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
             wake: tokio::sync::Notify::new(),
+            tasks: tokio_util::task::TaskTracker::new(),
         }))
     }
 

@@ -6,11 +6,14 @@
 
 pub mod api;
 pub mod app;
+pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod sealed;
 pub mod serve;
 pub mod source;

@@ -1,16 +1,22 @@
 //! The settlement layer for AI agents.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use earnest::cli::{Cli, run};
+use earnest::cli::{parse, run};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let filter = EnvFilter::try_from_env("EARNEST_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colors = !no_color && std::io::stderr().is_terminal();
     // stdout is data; what the program says about itself goes to stderr.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_ansi(colors).init();
     // Whoever embeds this may have installed one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -20,5 +26,8 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
     };
-    runtime.block_on(run(cli))
+    let code = runtime.block_on(run(cli));
+    // Whoever was asked and did not answer may still sit before the question.
+    runtime.shutdown_background();
+    code
 }

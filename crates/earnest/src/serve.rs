@@ -7,8 +7,9 @@ use earnest_core::admin::{CreateAgent, CreateOwner, CreateSeller, Creation};
 use earnest_core::id::{AgentId, OwnerId, SellerId};
 use earnest_core::party::{ApiKey, Principal};
 use earnest_core::time::Zone;
+use earnest_core::vault::VaultState;
 use earnest_paypal::webhooks::CertStore;
-use earnest_paypal::{Client, Mode, Secret};
+use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
 use earnest_store::{Options, Store};
 use paypal_sim::{Sim, SimConfig};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use url::Url;
 
 use crate::app::{App, Parts};
 use crate::config::Config;
-use crate::flow::party;
+use crate::flow::{party, vault};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, sealed};
 
@@ -79,11 +80,28 @@ pub struct Start {
     pub jobs: bool,
     /// How the simulator is set up, where this process runs it.
     pub sim: SimConfig,
+    /// Whether the development owner has a way to pay from the start, where this process runs the
+    /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
+    /// vaulted with the one before is gone.
+    pub vault_dev_owner: bool,
+    /// How long to wait for PayPal; tests of lost answers wait less.
+    pub timeouts: Timeouts,
+    /// The bug to plant, for tests of tests.
+    #[cfg(feature = "planted")]
+    pub planted: crate::planted::Planted,
 }
 
 impl Default for Start {
     fn default() -> Self {
-        Self { clock: machine_clock(), jobs: true, sim: SimConfig::default() }
+        Self {
+            clock: machine_clock(),
+            jobs: true,
+            sim: SimConfig::default(),
+            timeouts: Timeouts::default(),
+            vault_dev_owner: true,
+            #[cfg(feature = "planted")]
+            planted: crate::planted::Planted::default(),
+        }
     }
 }
 
@@ -126,11 +144,12 @@ impl Running {
         let address = listener
             .local_addr()
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
-        let store = open_store(&config, start.clock.clone()).await?;
+        let store = open_store(options(&config, &start)).await?;
         let sealer = sealer(&config)?;
         let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let (sim, paypal) = connect(&config, start.sim).await?;
+        let (sim, mut paypal) = connect(&config, start.sim).await?;
+        paypal.timeouts = start.timeouts;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let app = App::new(Parts {
@@ -145,6 +164,8 @@ impl Running {
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: config.mode == Mode::Simulated,
+            #[cfg(feature = "planted")]
+            planted: start.planted,
         });
         let stop = CancellationToken::new();
         let router = api::router(app.clone());
@@ -157,8 +178,11 @@ impl Running {
                 None
             }
         };
-        if sim.is_some() {
+        if config.mode == Mode::Simulated && config.webhook_id.is_none() {
             register_webhook(&app).await;
+        }
+        if let (true, Some(sim), Some(dev)) = (start.vault_dev_owner, &sim, &dev) {
+            vault_dev_owner(&app, sim, dev).await;
         }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
         Ok(Self { app, address, sim, dev, stop, server, jobs })
@@ -176,6 +200,8 @@ impl Running {
         if let Some(jobs) = self.jobs {
             let _ = jobs.await;
         }
+        self.app.tasks.close();
+        self.app.tasks.wait().await;
         let store = self.app.store.clone();
         // Closing waits for what is queued, so it must not stand in the way of other tasks.
         let _ = tokio::task::spawn_blocking(move || store.close()).await;
@@ -191,17 +217,24 @@ fn make_folder(path: &Path) -> Result<(), StartError> {
     made.map_err(|why| StartError::Folder { path: path.to_owned(), why })
 }
 
-async fn open_store(config: &Config, clock: Clock) -> Result<Store, StartError> {
-    let mode = config.mode.as_str();
-    let options = match &config.data {
-        Some(dir) => {
-            let mut options = Options::file(dir.join("earnest.db"), mode, clock);
-            // Random, so that no two installations share an invoice id at PayPal.
-            options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
-            options
-        }
+fn options(config: &Config, start: &Start) -> Options {
+    let (mode, clock) = (config.mode.as_str(), start.clock.clone());
+    let mut options = match &config.data {
+        Some(dir) => Options::file(dir.join("earnest.db"), mode, clock),
         None => Options::memory(mode, clock),
     };
+    if config.data.is_some() {
+        // Random, so that no two installations share an invoice id at PayPal.
+        options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
+    }
+    #[cfg(feature = "planted")]
+    {
+        options.planted = start.planted.engine;
+    }
+    options
+}
+
+async fn open_store(options: Options) -> Result<Store, StartError> {
     let opened = tokio::task::spawn_blocking(move || Store::open(options)).await;
     let opened = opened.map_err(|why| StartError::Provision(why.to_string()))?;
     Ok(opened?)
@@ -217,7 +250,10 @@ fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
 }
 
 /// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.
-async fn connect(
+///
+/// # Errors
+/// [`StartError::Paypal`] when it is not configured, or wrongly.
+pub async fn connect(
     config: &Config,
     sim: SimConfig,
 ) -> Result<(Option<Sim>, earnest_paypal::Config), StartError> {
@@ -230,7 +266,7 @@ async fn connect(
         return Ok((None, paypal.map_err(|why| wrong(&why))?));
     }
     let (sim, base, ca) = match &config.simulator_url {
-        Some(url) => (None, url.clone(), None),
+        Some(url) => (None, url.clone(), ca_of(url).await),
         None => {
             let sim = SimConfig { relaxed_webhook_urls: true, ..sim };
             let sim = Sim::start(sim).await.map_err(|why| wrong(&why))?;
@@ -251,14 +287,60 @@ async fn connect(
     Ok((sim, paypal))
 }
 
-/// Tells our own simulator where webhooks go.
+/// The authority behind the webhooks of a simulator that runs apart, from its own control API.
+/// Without it webhooks are refused, and everything is polled all the same.
+async fn ca_of(simulator: &str) -> Option<String> {
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .timeout(Timeouts::default().read)
+        .build()
+        .ok()?;
+    let url = format!("{}/_sim/ca.pem", simulator.trim_end_matches('/'));
+    let answer = client.get(url).send().await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
+    answer.text().await.ok()
+}
+
+/// Tells a simulator where webhooks go, unless it knows from an earlier start.
 async fn register_webhook(app: &App) {
     let url = format!("{}/webhooks/paypal", app.public_url);
-    let Ok(request) = earnest_paypal::webhooks::create(&url) else { return };
+    let known = app.paypal.send(&webhooks::list()).await;
+    if let Some(Resource::Webhooks(known)) = known.resource()
+        && let Some(webhook) = known.webhooks.iter().find(|webhook| webhook.url == url)
+    {
+        return app.set_webhook_id(webhook.id.clone());
+    }
+    let Ok(request) = webhooks::create(&url) else { return };
     let exchange = app.paypal.send(&request).await;
     match exchange.resource() {
-        Some(earnest_paypal::Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
+        Some(Resource::Webhook(webhook)) => app.set_webhook_id(webhook.id.clone()),
         _ => tracing::warn!(outcome = exchange.outcome.as_str(), "no webhook was registered"),
+    }
+}
+
+/// Vaults the simulator's buyer for the development owner. Nothing depends on it but convenience,
+/// so that a failure is only said.
+async fn vault_dev_owner(app: &App, sim: &Sim, dev: &DevKeys) {
+    let Ok(owner) = dev.owner.id.parse::<OwnerId>() else {
+        return tracing::warn!("dev-keys.json names no owner");
+    };
+    let begun = match vault::begin(app, owner).await {
+        Ok(begun) => begun,
+        Err(error) => return tracing::warn!(%error, "the development owner has no way to pay"),
+    };
+    let consented =
+        begun.setup_token.as_ref().is_some_and(|token| sim.approve(token, None).is_ok());
+    let confirmed = match consented {
+        true => vault::confirm(app, begun.id).await,
+        false => Ok(Some(begun)),
+    };
+    match confirmed {
+        Ok(Some(vault)) if vault.state == VaultState::Active => {}
+        Ok(_) => tracing::warn!("the development owner has no way to pay"),
+        Err(error) => tracing::warn!(%error, "the development owner has no way to pay"),
     }
 }
 

@@ -63,7 +63,7 @@ fn fine() -> Case {
 fn policy(subject: PolicySubject, limits: Option<&Value>) -> Option<Policy> {
     let limits = limits?.clone();
     let owner = OwnerId::from_value(1);
-    Some(Policy { subject, owner, version: 1, set_at: noon(), limits })
+    Some(Policy { subject, owner, version: 1, set_at: noon(), limits, read: ReadOnce::default() })
 }
 
 fn verdict(case: &Case) -> Decision {

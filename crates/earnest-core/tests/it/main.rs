@@ -16,10 +16,15 @@
 mod approvals;
 mod authorize;
 mod caps;
+mod invariants;
+mod ledger;
 mod ledger_model;
 mod owners;
+#[cfg(feature = "planted")]
+mod planted;
 mod reports;
 mod settlements;
+mod sim;
 mod treasurer;
 mod walks;
 mod windows;

@@ -15,12 +15,14 @@ use crate::world::{Buyer, Engine, World, each_with, hours, micros};
 fn look(world: &World, buyer: Buyer) -> usize {
     let owner = world.owned(buyer);
     let tabs: Vec<_> = owner.earlier_tabs.iter().chain(&owner.open_tab).copied().collect();
-    let planned =
-        tabs.into_iter().filter_map(|tab| match world.treasure(buyer.owner, tab, false) {
-            Settled::Planned(settlement) => Some(settlement),
-            _ => None,
-        });
-    planned.map(|settlement| world.capture(&settlement)).count()
+    let mut captures = 0;
+    for tab in tabs {
+        if let Settled::Planned(settlement) = world.treasure(buyer.owner, tab, false) {
+            world.capture(&settlement);
+            captures += 1;
+        }
+    }
+    captures
 }
 
 #[test]

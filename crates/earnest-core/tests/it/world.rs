@@ -136,10 +136,6 @@ impl World {
         Self { store, settings, clock, ids: Cell::new(1), _folder: folder }
     }
 
-    pub fn set(&mut self, change: impl FnOnce(&mut Settings)) {
-        change(Arc::make_mut(&mut self.settings));
-    }
-
     pub fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.clock.load(Ordering::SeqCst)).unwrap()
     }
@@ -585,7 +581,7 @@ impl World {
     }
 
     pub fn treasure(&self, owner: OwnerId, tab: TabId, asked: bool) -> Settled {
-        let limits = self.row::<Policy>(PolicySubject::Owner(owner)).limits();
+        let limits = self.row::<Policy>(PolicySubject::Owner(owner)).limits().cloned();
         self.run(Settle {
             owner,
             tab,

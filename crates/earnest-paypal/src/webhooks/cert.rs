@@ -89,7 +89,7 @@ impl CertStore {
     }
 
     /// Whether a certificate may be fetched from there at all.
-    // INVARIANT: no certificate is fetched from a host that is not PayPal's in this mode.
+    // INVARIANT: no_certificate_is_fetched_from_a_host_that_is_not_paypals_in_this_mode
     pub(crate) fn check_url(&self, text: &str) -> Result<Url, Invalid> {
         let url = Url::parse(text).map_err(|_| Invalid::CertUrl)?;
         // What was parsed must be what was written: no tabs, backslashes, dots or encodings that

@@ -222,7 +222,7 @@ impl Fit<'_> {
         Some(quote_in(response.headers())?.map_err(BuyError::quote))
     }
 
-    /// INVARIANT: a client pays only for the request it made.
+    /// INVARIANT: a_client_pays_only_for_the_request_it_made
     fn read_quote(&self, body: QuoteBody) -> Result<Quote, BuyError> {
         let quote = body.read(Micros::MAX).map_err(BuyError::quote)?;
         let asked = &self.resource;

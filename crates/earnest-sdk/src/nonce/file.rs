@@ -81,7 +81,7 @@ impl Books {
             VERSION => {}
             newer => return Err(NonceError::Newer(newer)),
         }
-        // INVARIANT: a voucher claimed before a crash is never served again and never stays open.
+        // INVARIANT: a_voucher_claimed_before_a_crash_is_never_served_again_and_never_stays_open
         db.execute("UPDATE claims SET fate = 'failed' WHERE fate IS NULL", [])?;
         Ok(Self { db, backlog: Vec::new() })
     }
@@ -249,7 +249,7 @@ fn due(db: &Connection, limit: usize, serving_before: Timestamp) -> Rows<Vec<Due
 fn acknowledge(db: &Connection, epoch: &str, at: Timestamp, results: &[Acknowledged]) -> Rows<()> {
     let before = last_epoch(db)?;
     if before.as_deref() != Some(epoch) {
-        // INVARIANT: another epoch means restored books: everything kept is said again.
+        // INVARIANT: another_epoch_means_restored_books_everything_kept_is_said_again
         if before.is_some() {
             db.execute("UPDATE claims SET acknowledged = 0 WHERE acknowledged = 1", [])?;
         }

@@ -94,7 +94,7 @@ impl Rules {
         reached.map(|(pattern, _)| pattern.method.as_ref().map_or("*", Method::as_str)).collect()
     }
 
-    /// INVARIANT: where a price and a free rule are equally exact, the price counts.
+    /// INVARIANT: where_a_price_and_a_free_rule_are_equally_exact_the_price_counts
     fn verdict(&self, method: &Method, path: &str) -> Verdict {
         let reaches =
             |(pattern, _): &&(Pattern, Micros)| pattern.is_for(method) && pattern.reaches(path);

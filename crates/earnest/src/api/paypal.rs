@@ -241,8 +241,9 @@ pub async fn webhook(
     let delivery =
         delivery.map_err(|why| refuse(Code::WebhookSignatureInvalid, &why.to_string()))?;
     if let Some(event) = flow::take_in(&app, &delivery).await? {
-        tokio::spawn(async move {
-            if let Err(error) = flow::act(&app, &event).await {
+        let acting = app.clone();
+        app.tasks.spawn(async move {
+            if let Err(error) = flow::act(&acting, &event).await {
                 tracing::warn!(event = %event.id, %error, "a webhook could not be followed up");
             }
         });

@@ -4,18 +4,42 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use earnest_core::money::Micros;
+use earnest_core::problem::{Code, Refusal};
 
+use self::failure::{Ended, Failure};
 use crate::config::Overrides;
 
+pub mod agent;
+pub mod approvals;
+pub mod audit;
 pub mod bench;
+pub mod client;
 pub mod demo;
+pub mod failure;
+pub mod key;
+pub mod ledger;
+pub mod method;
+pub mod output;
+pub mod owner;
+pub mod pay;
+pub mod paypal;
+pub mod policy;
+pub mod purchases;
+pub mod receipt;
+pub mod rows;
+pub mod sell;
+pub mod seller;
 pub mod sim;
+pub mod tab;
+pub mod trail;
 pub mod up;
 
 /// The settlement layer for AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "earnest", version, about, propagate_version = true)]
+#[command(name = "earnest", version, about)]
 pub struct Cli {
     /// How answers are written and people are asked.
     #[command(flatten)]
@@ -44,6 +68,46 @@ pub struct Style {
 pub enum Command {
     /// Runs Earnest: API, jobs, and a simulated PayPal unless another is configured.
     Up(up::Up),
+    /// Stands in front of your server and charges for it.
+    Sell(sell::Sell),
+    /// Buys one thing, and writes it to stdout.
+    Pay(pay::Pay),
+    /// Whose money it is.
+    Owner(owner::Owner),
+    /// Who buys, within limits.
+    Agent(agent::Agent),
+    /// Who is paid.
+    Seller(seller::Seller),
+    /// What an owner allows.
+    Policy(policy::Policy),
+    /// The owner's way to pay.
+    Method(method::Method),
+    /// What was bought and is settled together.
+    Tab(tab::Tab),
+    /// What was bought, was refused, or waits.
+    Purchases(purchases::Purchases),
+    /// Purchases that wait for their owner, and the owner's answers.
+    Approvals(approvals::Approvals),
+    /// Signed receipts, and checking them.
+    Receipt(receipt::Receipt),
+    /// The public keys of vouchers and receipts.
+    Jwks(receipt::JwksCommand),
+    /// What passed between Earnest and PayPal about one thing.
+    Trail(trail::Trail),
+    /// The accounts of the books.
+    Accounts(ledger::Accounts),
+    /// The transfers of the books, in order.
+    Transfers(ledger::Transfers),
+    /// Whether the books add up.
+    TrialBalance(ledger::TrialBalance),
+    /// Whether every invariant of the books holds, from the first entry on.
+    Audit(audit::Audit),
+    /// Checks what Earnest relies on.
+    #[command(subcommand)]
+    Doctor(paypal::Doctor),
+    /// What the operator does at PayPal.
+    #[command(subcommand)]
+    Paypal(paypal::PaypalCommand),
     /// Measures this build on this machine, as ratios against calibrations in the same run.
     Bench(bench::Bench),
     /// Shows the main job, offline, with nothing to configure.
@@ -100,15 +164,91 @@ impl Where {
     }
 }
 
+/// Reads the command line.
+///
+/// # Errors
+/// The exit code, once what was wrong with it (or the help that was asked for) is said.
+pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Cli, ExitCode> {
+    let arguments: Vec<_> = arguments.collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    Cli::try_parse_from(&arguments).map_err(|error| {
+        let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        if json && !help {
+            // The first paragraph says what is wrong, the others how it is done.
+            let text = error.render().to_string();
+            let wrong: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+            let wrong = wrong.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+            let detail = wrong.trim_start_matches("error: ");
+            return Failure::usage(detail).show(&Style { json, ..Style::default() });
+        }
+        // With nobody left to read it the exit code still says it.
+        let _ = error.print();
+        ExitCode::from(if help { 0 } else { 2 })
+    })
+}
+
 /// Runs a command and gives its exit code.
 pub async fn run(cli: Cli) -> ExitCode {
     let style = cli.style;
-    match cli.command {
+    let ended = match cli.command {
+        // These are asked to stop, and then end by themselves.
         Command::Up(command) => up::run(command, &style).await,
-        Command::Bench(command) => bench::run(command, &style).await,
-        Command::Demo(command) => demo::run(command, &style).await,
+        Command::Bench(command) => Ok(bench::run(command, &style).await),
+        Command::Demo(command) => Ok(demo::run(command, &style).await),
         Command::Sim(command) => sim::run(command, &style).await,
+        Command::Sell(command) => sell::run(command, &style).await,
+        command => tokio::select! {
+            ended = ask(command, &style) => ended,
+            _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        },
+    };
+    ended.unwrap_or_else(|failure| failure.show(&style))
+}
+
+/// Runs a command that asks and is answered.
+async fn ask(command: Command, style: &Style) -> Ended {
+    match command {
+        Command::Pay(command) => pay::run(command, style).await,
+        Command::Owner(command) => owner::run(command, style).await,
+        Command::Agent(command) => agent::run(command, style).await,
+        Command::Seller(command) => seller::run(command, style).await,
+        Command::Policy(command) => policy::run(command, style).await,
+        Command::Method(command) => method::run(command, style).await,
+        Command::Tab(command) => tab::run(command, style).await,
+        Command::Purchases(command) => purchases::run(command, style).await,
+        Command::Approvals(command) => approvals::run(command, style).await,
+        Command::Receipt(command) => receipt::run(command, style).await,
+        Command::Jwks(command) => receipt::jwks(command, style).await,
+        Command::Trail(command) => trail::run(command, style).await,
+        Command::Accounts(command) => ledger::accounts(command, style).await,
+        Command::Transfers(command) => ledger::transfers(command, style).await,
+        Command::TrialBalance(command) => ledger::trial_balance(command, style).await,
+        Command::Audit(command) => audit::run(command, style).await,
+        Command::Doctor(command) => paypal::doctor(command, style).await,
+        Command::Paypal(command) => paypal::run(command, style).await,
+        Command::Up(_)
+        | Command::Bench(_)
+        | Command::Demo(_)
+        | Command::Sim(_)
+        | Command::Sell(_) => Err(Failure::usage("that command runs until it is stopped")),
     }
+}
+
+/// An amount as a person writes it, refused under the amount's own code.
+///
+/// # Errors
+/// `amount_invalid`, `amount_not_positive` or `amount_out_of_range`.
+pub fn amount(text: &str) -> Result<Micros, Failure> {
+    Micros::parse(text).map_err(|why| {
+        let refusal = Refusal::from(why);
+        let detail = format!("`{text}`: {}", refusal.detail);
+        Refusal { detail, ..refusal }.into()
+    })
+}
+
+/// There is no such thing: exit code 3.
+pub fn not_found(why: &str) -> Failure {
+    Refusal::new(Code::NotFound, why).into()
 }
 
 /// Completes when the process is asked to stop.
@@ -121,5 +261,45 @@ pub async fn asked_to_stop() {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = term.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_put_together_rightly() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_command_line_is_usage() {
+        let parse = |words: &[&str]| {
+            parse(words.iter().map(|word| std::ffi::OsString::from(*word))).map(|_| ())
+        };
+        assert!(parse(&["earnest", "audit"]).is_ok());
+        for wrong in [vec!["earnest"], vec!["earnest", "pay", "--json"], vec!["earnest", "sell"]] {
+            assert_eq!(parse(&wrong), Err(ExitCode::from(2)), "{wrong:?}");
+        }
+        assert_eq!(parse(&["earnest", "--help"]), Err(ExitCode::SUCCESS));
+    }
+
+    #[test]
+    fn bad_amounts_have_the_codes_of_the_table() {
+        for (text, code) in [
+            ("0E+1", "amount_invalid"),
+            ("5e-7", "amount_invalid"),
+            ("1e999", "amount_invalid"),
+            ("5.0e3", "amount_invalid"),
+            ("0", "amount_not_positive"),
+            ("-1", "amount_not_positive"),
+            ("99999999999", "amount_out_of_range"),
+        ] {
+            let failure = amount(text).unwrap_err();
+            assert_eq!((failure.code(), failure.exit()), (code, 2), "{text}");
+        }
     }
 }

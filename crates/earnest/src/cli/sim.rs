@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use paypal_sim::{Sim, SimConfig};
 use serde_json::json;
 
+use super::failure::{Ended, Failure};
 use super::{Style, asked_to_stop};
 
 /// Simulators.
@@ -24,26 +25,18 @@ pub struct Paypal {
     pub listen: SocketAddr,
 }
 
-/// Runs the command.
-pub async fn run(command: SimCommand, style: &Style) -> ExitCode {
+/// Runs the command. The address is written to stdout once it serves.
+pub async fn run(command: SimCommand, style: &Style) -> Ended {
     let SimCommand::Paypal(Paypal { listen }) = command;
     let config = SimConfig { listen, relaxed_webhook_urls: true, ..SimConfig::default() };
-    let sim = match Sim::start(config).await {
-        Ok(sim) => sim,
-        Err(why) => {
-            eprintln!("earnest: {why}");
-            return ExitCode::from(1);
-        }
-    };
-    if style.json {
-        println!("{}", json!({ "url": sim.base_url() }));
-    } else {
-        println!("{}", sim.base_url());
+    let sim = Sim::start(config).await;
+    let sim = sim.map_err(|why| Failure::local("start_failed", 1, why.to_string()))?;
+    let url = sim.base_url().to_owned();
+    let said = style.object(&json!({ "url": url }), || url.clone());
+    style.talk(&format!("simulated PayPal at {url}; client id sim, secret sim"));
+    if said.is_ok() {
+        asked_to_stop().await;
     }
-    if !style.quiet {
-        eprintln!("simulated PayPal at {}; client id sim, secret sim", sim.base_url());
-    }
-    asked_to_stop().await;
     sim.shutdown().await;
-    ExitCode::SUCCESS
+    said.map(|()| ExitCode::SUCCESS)
 }

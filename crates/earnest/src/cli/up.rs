@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
+use super::failure::{Ended, Failure};
 use super::{Style, Where, asked_to_stop};
 use crate::config::Config;
 use crate::serve::{Running, Start};
@@ -17,47 +18,31 @@ pub struct Up {
     pub place: Where,
 }
 
-/// Runs the command.
-pub async fn run(command: Up, style: &Style) -> ExitCode {
-    let config = command.place.overrides().and_then(Config::load);
-    let config = match config {
-        Ok(config) => config,
-        Err(why) => {
-            eprintln!("earnest: {why}");
-            return ExitCode::from(2);
-        }
-    };
+/// Runs the command. The address is written to stdout once it serves.
+pub async fn run(command: Up, style: &Style) -> Ended {
+    let config = Config::load(command.place.overrides()?)?;
     let data = config.data.clone();
-    let running = match Running::start(config, Start::default()).await {
-        Ok(running) => running,
-        Err(why) => {
-            eprintln!("earnest: {why}");
-            return ExitCode::from(1);
-        }
-    };
-    if style.json {
-        let simulator = running.sim.as_ref().map(paypal_sim::Sim::base_url);
-        println!(
-            "{}",
-            json!({ "url": running.url(), "mode": running.app.store.mode(), "simulator": simulator })
-        );
-    } else {
-        println!("{}", running.url());
+    let running = Running::start(config, Start::default()).await;
+    let running = running.map_err(|why| Failure::local("start_failed", 1, why.to_string()))?;
+    let simulator = running.sim.as_ref().map(paypal_sim::Sim::base_url);
+    let row = json!({
+        "url": running.url(),
+        "mode": running.app.store.mode(),
+        "simulator": simulator,
+    });
+    let said = style.object(&row, || running.url());
+    style.talk(&format!("earnest is up in {} mode at {}", running.app.store.mode(), running.url()));
+    if let Some(simulator) = simulator {
+        style.talk(&format!("  simulated PayPal   {simulator}"));
     }
-    if !style.quiet {
-        eprintln!("earnest is up in {} mode at {}", running.app.store.mode(), running.url());
-        if let Some(sim) = &running.sim {
-            eprintln!("  simulated PayPal   {}", sim.base_url());
-        }
-        if let (Some(_), Some(dir)) = (&running.dev, &data) {
-            eprintln!("  development keys   {}", dir.join("dev-keys.json").display());
-        }
-        eprintln!("next: earnest tab status");
+    if let (Some(_), Some(dir)) = (&running.dev, &data) {
+        style.talk(&format!("  development keys   {}", dir.join("dev-keys.json").display()));
     }
-    asked_to_stop().await;
-    if !style.quiet {
-        eprintln!("stopping");
+    style.next("earnest sell --upstream http://127.0.0.1:8000 --price 'GET /*=$0.02'");
+    if said.is_ok() {
+        asked_to_stop().await;
     }
+    style.talk("stopping");
     running.stop().await;
-    ExitCode::SUCCESS
+    said.map(|()| ExitCode::SUCCESS)
 }

@@ -36,7 +36,7 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
 /// When the books cannot be read.
 pub fn own_limit(app: &App, owner: OwnerId) -> Result<Option<Micros>, FlowError> {
     let policy = app.store.reader().row::<Policy>(PolicySubject::Owner(owner))?;
-    let limits = policy.and_then(|policy| policy.limits());
+    let limits = policy.as_ref().and_then(Policy::limits);
     Ok(limits.and_then(|limits| limits.tab_limit_micros))
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn carry_out(
 }
 
 async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
-    let request = request_of(&intent, || {
+    let write = |key: &str| {
         let vault_id = intent.facts.get("vault_id").and_then(|id| id.as_str()).unwrap_or_default();
         let charge = orders::VaultedCharge {
             vault_id,
@@ -110,8 +110,11 @@ async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), 
             description: &format!("Tab settlement {}", settlement.n),
             payee: app.payee.as_deref(),
         };
-        orders::charge_vaulted(&charge, &intent.key)
-    })?;
+        orders::charge_vaulted(&charge, key)
+    };
+    let request = request_of(&intent, || write(&intent.key))?;
+    #[cfg(feature = "planted")]
+    let request = crate::planted::rekeyed(app, &intent, request, write)?;
     let claimed = claim(app, intent.id, Some(&request)).await?;
     let exchange = app.paypal.send(&request).await;
     let how = evidence("answer", &exchange, app.now());
@@ -196,6 +199,8 @@ async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
 
 /// The key may not be sent any more, or PayPal is deciding: only reading can tell.
 async fn read_back(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
+    #[cfg(feature = "planted")]
+    crate::planted::repost(app, &intent).await;
     let claimed = claim(app, intent.id, None).await?;
     let (fate, how) = match (&intent.paypal_capture, &intent.paypal_order) {
         (Some(capture), _) => read_by_capture(app, capture, settlement).await,
@@ -260,13 +265,15 @@ async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<
     (fate, how)
 }
 
-async fn record(
+pub(crate) async fn record(
     app: &App,
     settlement: &Settlement,
     claimed: &Claimed,
     fate: Fate<Charge>,
     evidence: Evidence,
 ) -> Result<(), FlowError> {
+    #[cfg(feature = "planted")]
+    let fate = crate::planted::twisted(app, settlement, fate);
     let unit = RecordOutcome {
         owner: settlement.owner,
         tab: settlement.tab,

@@ -151,6 +151,8 @@ pub async fn take_in(app: &App, delivery: &Delivery) -> Result<Option<WebhookEve
 /// # Errors
 /// [`FlowError`]; the jobs look at every open intent anyway.
 pub async fn act(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
+    #[cfg(feature = "planted")]
+    crate::planted::believe(app, event).await?;
     match event.event_type.as_str() {
         "PAYMENT.CAPTURE.COMPLETED"
         | "PAYMENT.CAPTURE.PENDING"

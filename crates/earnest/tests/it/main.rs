@@ -1,15 +1,32 @@
 //! One binary of integration tests: through HTTP, against the simulator, a fresh database each; and
 //! what has to hold of the tree itself.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests are read, not linked against")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
 
 mod amounts;
 mod bad_input;
+mod caps;
 mod edge;
+mod faults;
+mod forge;
+mod judge;
 mod openapi;
 mod origins;
+mod pairs;
+#[cfg(feature = "planted")]
+mod planted;
 mod road;
 mod tenants;
 mod tidy;
+mod walks;
+mod webhooks;
 mod wire;
 mod world;

@@ -1,8 +1,14 @@
-//! The road from a 402 to one capture, and walk b of the proof.
+//! The road from a 402 to one capture.
 
+use earnest::config::Config;
+use earnest_core::settings::Settings;
+use earnest_core::settlement::Settlement;
+use paypal_sim::SimConfig;
 use reqwest::Method;
+use serde_json::json;
 
-use crate::world::World;
+use crate::judge::all;
+use crate::world::{Change, World, unchanged};
 
 #[tokio::test]
 async fn lines_are_captured_in_one_settlement_and_signed() {
@@ -29,51 +35,81 @@ async fn lines_are_captured_in_one_settlement_and_signed() {
     assert!(world.sim().violations().is_empty(), "{:?}", world.sim().violations());
 }
 
-/// Walk b: below-cent rest carried, the next settlement declined, written off.
-#[tokio::test]
-async fn walk_b() {
-    let world = World::ready().await;
-    for n in 0..3 {
-        world.spend(15_000, &format!("a-{n}")).await;
+/// Forty paid calls at a price: how many captures, and what was captured.
+async fn forty_calls(settings: Settings, price: i64) -> (usize, i64) {
+    let config = Config { settings, ..Config::simulated() };
+    let world = World::with(config, SimConfig::default()).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.policy("owner", json!({})).await;
+    for n in 0..40 {
+        world.spend(price, &format!("call-{n}")).await;
+        world.jobs().await;
+        world.advance(20);
     }
-    let a = world.tab().await["id"].as_str().unwrap().to_owned();
-    world.call("owner", Method::POST, &format!("/v1/tabs/{a}/close"), None).await.expect(202);
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
     world.settle_down().await;
-    let owed = |tab: &str| format!("tab:{tab}:owed");
-    let accrued = format!("seller:{}:accrued", world.seller_id());
-
-    world.advance(1);
-    // A settled; its rest is carried by the unit that opens B, here with B's first line held.
-    let voucher = world.buy(45_000, "b-0").await;
-    let b = world.tab().await["id"].as_str().unwrap().to_owned();
-    assert_ne!(a, b);
-    assert_eq!(world.totals(&owed(&a)).await, "0/45/0/45");
-    assert_eq!(world.totals(&owed(&b)).await, "45/5/0/0");
-    assert_eq!(world.totals("paypal_cash").await, "0/40/0/490");
-    assert_eq!(world.totals("paypal_fees").await, "0/490/0/0");
-
-    assert_eq!(world.report(&voucher, "redeemed").await["outcome"], "billed");
-    use paypal_sim::{Effect, Fault};
-    world
-        .sim()
-        .add_fault(Fault::on(
-            "orders.create",
-            Effect::Issue { issue: "INSTRUMENT_DECLINED".to_owned() },
-        ))
-        .unwrap();
-    world.call("owner", Method::POST, &format!("/v1/tabs/{b}/close"), None).await.expect(202);
-    world.settle_down().await;
-    assert_eq!(world.totals(&owed(&b)).await, "0/50/0/0");
-    assert_eq!(world.totals("paypal_cash").await, "0/40/0/490");
-    assert_eq!(world.totals(&accrued).await, "0/0/0/90");
-    assert_eq!(world.tab().await["status"], "frozen");
-    let refused = world.authorize(world.quote("/weather", 10_000), "c-0").await;
-    assert_eq!(refused.refusal(), "policy_denied/tab_frozen");
-
-    let path = format!("/v1/tabs/{b}/write-off");
-    let headers = [("idempotency-key", "w-1")];
-    world.call_with("operator", Method::POST, &path, None, &headers).await.expect(200);
-    assert_eq!(world.totals(&owed(&b)).await, "0/50/0/50");
-    assert_eq!(world.totals("losses").await, "0/50/0/0");
+    world.mail().await;
+    world.assert_at_rest();
     world.assert_balanced().await;
+
+    let settlements = all::<Settlement>(world.reader());
+    let sum = |amounts: &mut dyn Iterator<Item = i64>| amounts.sum::<i64>();
+    let captured = sum(&mut settlements.iter().map(|it| it.captured_micros.unwrap().get()));
+    let lines = sum(&mut settlements.iter().map(|it| it.lines_micros.get()));
+    assert_eq!(lines, 40 * price);
+    let carried = world.tab().await["carry_micros"].as_i64().unwrap();
+    assert_eq!(captured, lines - carried);
+    assert!(carried < 10_000, "{carried}");
+    let at_paypal = world.sim().books().balances[0].captured.minor * 10_000;
+    assert_eq!(captured, at_paypal);
+    (settlements.len(), captured)
+}
+
+#[tokio::test]
+async fn forty_paid_calls_settle_in_at_most_three_captures() {
+    for settings in [Settings::default(), Settings::simulated()] {
+        // Below every threshold; a rest below a cent is carried.
+        assert_eq!(forty_calls(settings.clone(), 20_300).await, (1, 810_000));
+        // Past the amount that is settled at, twice, and the end.
+        let (captures, captured) = forty_calls(settings, 1_001_500).await;
+        assert_eq!(captured, 40_060_000);
+        assert!(captures <= 3, "{captures}");
+    }
+}
+
+#[tokio::test]
+async fn one_request_id_buys_once_and_a_refusal_leaves_it_free() {
+    request_ids(unchanged()).await;
+}
+
+/// The suite behind it, which a planted bug must not pass.
+pub async fn request_ids(change: Change) {
+    let world = World::ready_but(&change).await;
+    let quote = world.quote("/weather", 100_000);
+    let first = world.authorize(quote.clone(), "once").await.expect(201);
+    for _ in 0..3 {
+        let again = world.authorize(quote.clone(), "once").await;
+        assert_eq!(again.headers["idempotent-replayed"], "true");
+        assert_eq!(again.expect(201), first);
+    }
+    assert_eq!(world.tab().await["held_micros"], 100_000);
+    let other = world.authorize(world.quote("/weather", 90_000), "once").await;
+    assert_eq!((other.status.as_u16(), other.code()), (422, "idempotency_conflict"));
+
+    // Neither does a refusal that is no decision of policy.
+    let stale = world.quote("/weather", 50_000);
+    world.advance(301);
+    let expired = world.authorize(stale, "late").await;
+    assert_eq!((expired.status.as_u16(), expired.code()), (402, "quote_expired"));
+    world.authorize(world.quote("/weather", 50_000), "late").await.expect(201);
+
+    let dear = world.quote("/weather", 1_500_000);
+    let denied = world.authorize(dear.clone(), "dear").await;
+    assert_eq!(denied.refusal(), "policy_denied/per_call_cap");
+    world.policy("owner", json!({})).await;
+    world.authorize(dear, "dear").await.expect(201);
+    assert_eq!(world.tab().await["held_micros"], 1_650_000);
+    world.assert_sound();
 }

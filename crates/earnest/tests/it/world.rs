@@ -1,15 +1,19 @@
 //! A whole Earnest on loopback with a clock that only tests move, a simulated PayPal on the same
 //! clock, and callers for every role.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::time::Duration;
 
 use earnest::config::Config;
 use earnest::serve::{Running, Start};
 use earnest_core::time::Timestamp;
-use paypal_sim::SimConfig;
+use earnest_paypal::Timeouts;
+use paypal_sim::{DeliveryState, Sim, SimConfig};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 /// When every test begins: a Monday, nine in the morning.
 pub const BEGIN: &str = "2026-11-30T09:00:00Z";
@@ -36,8 +40,33 @@ pub struct World {
     pub earnest: Running,
     pub clock: TestClock,
     pub http: Client,
+    apart: Option<Apart>,
     _dir: Option<tempfile::TempDir>,
 }
+
+/// What a world that can be killed keeps outside of its Earnest: the simulator, and the runtime
+/// that every task of Earnest's runs on, so that all of them can be dropped where they stand.
+struct Apart {
+    sim: Sim,
+    runtime: Option<Runtime>,
+    config: Config,
+    change: Change,
+}
+
+/// What a test changes about how Earnest starts: a bug to plant, for example.
+pub type Change = Arc<dyn Fn(&mut Start) + Send + Sync>;
+
+/// Nothing.
+pub fn unchanged() -> Change {
+    Arc::new(|_| ())
+}
+
+/// How long the Earnest of a mortal world waits for the answer to a charge: short enough to be
+/// waited for, long enough for a busy machine.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(2_500);
+
+/// The longest a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer.
 #[derive(Debug)]
@@ -85,16 +114,84 @@ impl World {
     }
 
     pub async fn with(config: Config, sim: SimConfig) -> Self {
+        Self::changed(config, sim, &unchanged()).await
+    }
+
+    pub async fn changed(config: Config, sim: SimConfig, change: &Change) -> Self {
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
-        let start = Start { clock: Arc::new(move || moved.now()), jobs: false, sim };
+        let mut start =
+            Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        start.vault_dev_owner = false;
+        change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
-        Self { earnest, clock, http: client(), _dir: None }
+        Self { earnest, clock, http: client(), apart: None, _dir: None }
     }
 
-    pub fn sim(&self) -> &paypal_sim::Sim {
-        self.earnest.sim.as_ref().unwrap()
+    /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
+    /// no other.
+    pub async fn in_real_time() -> Self {
+        let earnest = Running::start(Config::simulated(), Start::default()).await.unwrap();
+        Self { earnest, clock: TestClock::new(), http: client(), apart: None, _dir: None }
+    }
+
+    /// Books in a file of its own and a simulator that outlives a [`World::kill`].
+    pub async fn mortal(config: Config, sim: SimConfig, change: &Change) -> Self {
+        let clock = TestClock::new();
+        let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
+        let sim = Sim::start(sim).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config {
+            listen: own_address(),
+            data: Some(dir.path().to_owned()),
+            simulator_url: Some(sim.base_url().to_owned()),
+            ..config
+        };
+        let (runtime, earnest) = start_apart(&config, &clock, change).await;
+        // The next life listens where this one does, so that webhooks find it.
+        let config = Config { listen: earnest.address, ..config };
+        let apart = Some(Apart { sim, runtime: Some(runtime), config, change: Arc::clone(change) });
+        Self { earnest, clock, http: client(), apart, _dir: Some(dir) }
+    }
+
+    /// Drops every task of Earnest's where it stands and starts anew on the same books.
+    pub async fn kill(&mut self) {
+        let apart = self.apart.as_mut().unwrap();
+        let runtime = apart.runtime.take().unwrap();
+        let store = self.earnest.app.store.clone();
+        let dead = tokio::task::spawn_blocking(move || {
+            runtime.shutdown_timeout(PATIENCE);
+            store.close();
+        });
+        dead.await.unwrap();
+        let (runtime, earnest) = start_apart(&apart.config, &self.clock, &apart.change).await;
+        apart.runtime = Some(runtime);
+        self.earnest = earnest;
+    }
+
+    /// Runs something of Earnest's on the runtime that [`World::kill`] ends.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.apart.as_ref().unwrap().runtime.as_ref().unwrap().spawn(work);
+    }
+
+    pub fn sim(&self) -> &Sim {
+        match &self.apart {
+            Some(apart) => &apart.sim,
+            None => self.earnest.sim.as_ref().unwrap(),
+        }
+    }
+
+    /// Waits until every webhook that is due was tried, and what came of it has ended.
+    pub async fn mail(&self) {
+        let due = |delivery: &paypal_sim::Delivery| match delivery.state {
+            DeliveryState::Sending => true,
+            DeliveryState::Waiting => delivery.attempts.is_empty(),
+            _ => false,
+        };
+        until("webhooks are delivered", || !self.sim().deliveries().iter().any(due)).await;
+        self.earnest.app.tasks.close();
+        self.earnest.app.tasks.wait().await;
     }
 
     /// Moves both clocks.
@@ -203,13 +300,18 @@ impl World {
 
     /// The owner vaults the simulator's buyer.
     pub async fn vault(&self) -> String {
-        let begun = self.call("owner", Method::POST, "/v1/payment-methods", None).await.expect(201);
+        self.vault_as("owner").await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn vault_as(&self, owner: &str) -> String {
+        let begun = self.call(owner, Method::POST, "/v1/payment-methods", None).await.expect(201);
         let url = begun["approve_url"].as_str().unwrap();
         let token = url.split("approval_session_id=").nth(1).unwrap().to_owned();
         self.sim().approve(&token, None).unwrap();
         let id = begun["id"].as_str().unwrap().to_owned();
         let path = format!("/v1/payment-methods/{id}/confirm");
-        let method = self.call("owner", Method::POST, &path, None).await.expect(200);
+        let method = self.call(owner, Method::POST, &path, None).await.expect(200);
         assert_eq!(method["status"], "active");
         id
     }
@@ -226,7 +328,12 @@ impl World {
 
     /// A vaulted owner and a proved seller: ready to buy.
     pub async fn ready() -> Self {
-        let world = Self::new().await;
+        Self::ready_but(&unchanged()).await
+    }
+
+    /// The same, started otherwise.
+    pub async fn ready_but(change: &Change) -> Self {
+        let world = Self::changed(Config::simulated(), SimConfig::default(), change).await;
         world.prove_origin().await;
         world.vault().await;
         world
@@ -234,10 +341,15 @@ impl World {
 
     /// Sets the owner's policy whole.
     pub async fn policy(&self, subject: &str, limits: Value) -> Value {
+        self.policy_as("owner", subject, limits).await
+    }
+
+    /// Any owner does, by role or key.
+    pub async fn policy_as(&self, owner: &str, subject: &str, limits: Value) -> Value {
         let path = format!("/v1/policies/{subject}");
-        let read = self.get("owner", &path).await;
+        let read = self.get(owner, &path).await;
         let etag = read.headers["etag"].to_str().unwrap().to_owned();
-        self.call_with("owner", Method::PUT, &path, Some(limits), &[("if-match", &etag)])
+        self.call_with(owner, Method::PUT, &path, Some(limits), &[("if-match", &etag)])
             .await
             .expect(200)
     }
@@ -324,14 +436,58 @@ impl World {
     }
 }
 
+/// Where the seller's resources live in these tests.
+pub const ORIGIN: &str = "http://127.0.0.1:9";
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A runtime may not be dropped where it could block others.
+        if let Some(runtime) = self.apart.as_mut().and_then(|apart| apart.runtime.take()) {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// A client that goes nowhere but where it is sent.
 pub fn client() -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap()
 }
 
-/// Where the seller's resources live in these tests.
-pub const ORIGIN: &str = "http://127.0.0.1:9";
+/// A loopback address nobody else uses, so that its port is still free for the next life.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 64 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::SeqCst)], 0))
+}
+
+/// Starts an Earnest whose every task runs on a runtime of its own.
+async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Runtime, Running) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let (config, moved, change) = (config.clone(), clock.clone(), Arc::clone(change));
+    let starting = runtime.spawn(async move {
+        let timeouts = Timeouts { money: ANSWERED_WITHIN, ..Timeouts::default() };
+        let clock = Arc::new(move || moved.now());
+        let mut start = Start { clock, jobs: false, timeouts, ..Start::default() };
+        change(&mut start);
+        Running::start(config, start).await.unwrap()
+    });
+    let running = starting.await.unwrap();
+    (runtime, running)
+}
+
+/// Waits until something is so; panics when it never is.
+pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        panic!("never came to be: {what}");
+    }
+}
 
 pub async fn answer(request: reqwest::RequestBuilder) -> Answer {
     let answer = request.send().await.unwrap();

@@ -1,0 +1,169 @@
+//! The audit of a whole installation: what the store promises, the places of every kind of row in
+//! its lists, and every invariant of the business.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use earnest_core::time::Timestamp;
+//! # use earnest_store::{Options, Store};
+//! let store = Store::open(Options::memory("simulated", Arc::new(|| Timestamp::UNIX_EPOCH))).unwrap();
+//! let (auditor, seen) = earnest::audit::auditor();
+//! assert_eq!(auditor.run(&store.reader()).unwrap(), []);
+//! assert_eq!(seen.get().entries, 0);
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use earnest_core::approval::{Approval, Grant};
+use earnest_core::intent::Intent;
+use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
+use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
+use earnest_core::policy::{Policy, PolicyVersion};
+use earnest_core::purchase::{Purchase, ReportClock};
+use earnest_core::receipt::Receipt;
+use earnest_core::settlement::Settlement;
+use earnest_core::tab::Tab;
+use earnest_core::unit::Record;
+use earnest_core::vault::Vault;
+use earnest_store::audit::{Audit, Check};
+use earnest_store::{LogEntry, ReadError, Snapshot};
+
+use crate::flow::webhook::WebhookEvent;
+use crate::sealed::SealedKey;
+
+/// How many rows are read at once.
+const MANY: usize = 1_000;
+
+/// How much an audit went through, for the sentence at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Entries of the log.
+    pub entries: u64,
+    /// Accounts that ever moved.
+    pub accounts: usize,
+    /// Purchases, the refused ones included.
+    pub purchases: usize,
+    /// Settlements.
+    pub settlements: usize,
+}
+
+/// An audit of everything, to be run on a store or on a file; and what it will have gone through.
+///
+/// It keeps the whole ledger and all rows of the business in memory while it runs. Shares nothing
+/// between threads: make it where it is run.
+pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
+    let books = Rc::new(RefCell::new(Books::default()));
+    let seen = Rc::new(Cell::new(Seen::default()));
+    let mut audit = Audit::new()
+        .kind::<Owner>()
+        .kind::<Agent>()
+        .kind::<RateWindow>()
+        .kind::<Seller>()
+        .kind::<ApiKey>()
+        .kind::<Vault>()
+        .kind::<Policy>()
+        .kind::<PolicyVersion>()
+        .kind::<Approval>()
+        .kind::<Grant>()
+        .kind::<Tab>()
+        .kind::<Purchase>()
+        .kind::<ReportClock>()
+        .kind::<Settlement>()
+        .kind::<Intent>()
+        .kind::<Receipt>()
+        .kind::<WebhookEvent>()
+        .kind::<SealedKey>()
+        .check(Gather { books: Rc::clone(&books), seen: Rc::clone(&seen) });
+    for (name, holds) in INVARIANTS {
+        audit = audit.check(Holds { name, holds: *holds, books: Rc::clone(&books) });
+    }
+    (audit, seen)
+}
+
+/// What the invariants look at.
+#[derive(Default)]
+struct Books {
+    fold: Fold,
+    rows: Rows,
+}
+
+/// Collects, ahead of the invariants, what they look at.
+struct Gather {
+    books: Rc<RefCell<Books>>,
+    seen: Rc<Cell<Seen>>,
+}
+
+impl Check for Gather {
+    fn invariant(&self) -> &'static str {
+        "rows_of_the_business_can_be_read"
+    }
+
+    fn entry(&mut self, entry: &LogEntry) {
+        let mut books = self.books.borrow_mut();
+        for op in &entry.entry.ops {
+            books.fold.take(op);
+        }
+        let seen = self.seen.get();
+        self.seen.set(Seen { entries: seen.entries.saturating_add(1), ..seen });
+    }
+
+    fn finish(&mut self, snapshot: &Snapshot<'_>) -> Result<Vec<String>, ReadError> {
+        let rows = Rows {
+            owners: all(snapshot, |row: &Owner| row.id)?,
+            agents: all(snapshot, |row: &Agent| row.id)?,
+            tabs: all(snapshot, |row: &Tab| row.id)?,
+            purchases: all(snapshot, |row: &Purchase| row.id)?,
+            approvals: all(snapshot, |row: &Approval| row.id)?,
+            grants: all(snapshot, |row: &Grant| row.id)?,
+            settlements: all(snapshot, |row: &Settlement| row.id)?,
+            intents: all(snapshot, |row: &Intent| row.id)?,
+        };
+        let mut books = self.books.borrow_mut();
+        self.seen.set(Seen {
+            entries: self.seen.get().entries,
+            accounts: books.fold.accounts.len(),
+            purchases: rows.purchases.len(),
+            settlements: rows.settlements.len(),
+        });
+        books.rows = rows;
+        Ok(Vec::new())
+    }
+}
+
+/// Every row of a kind by its id.
+fn all<R: Record, Id: Ord>(
+    snapshot: &Snapshot<'_>,
+    id: impl Fn(&R) -> Id,
+) -> Result<BTreeMap<Id, R>, ReadError> {
+    let mut found = BTreeMap::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = snapshot.all::<R>(after.as_deref(), MANY)?;
+        found.extend(page.items.into_iter().map(|row| (id(&row), row)));
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// One invariant of the business.
+struct Holds {
+    name: &'static str,
+    holds: Invariant,
+    books: Rc<RefCell<Books>>,
+}
+
+impl Check for Holds {
+    fn invariant(&self) -> &'static str {
+        self.name
+    }
+
+    fn finish(&mut self, _: &Snapshot<'_>) -> Result<Vec<String>, ReadError> {
+        let books = self.books.borrow();
+        let mut breaches = Vec::new();
+        (self.holds)(&books.rows, &books.fold, &mut breaches);
+        Ok(breaches)
+    }
+}

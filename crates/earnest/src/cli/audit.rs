@@ -1,0 +1,76 @@
+//! `earnest audit`: whether the books are right, on a running or a copied database.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use earnest_store::audit::{AuditError, Finding};
+use serde_json::{Value, json};
+
+use super::Style;
+use super::failure::{Ended, Failure};
+use crate::audit::{Seen, auditor};
+
+/// Checks every invariant of the books: exit code 1 and the first breach, or 0 and a summary.
+///
+/// It only reads, and all at one moment, so that Earnest may run meanwhile. On large books take a
+/// copy: while it runs the write-ahead log grows.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// The folder of the books, or a database file [default: ./earnest-data].
+    #[arg(long, env = "EARNEST_DATA", value_name = "FOLDER|FILE")]
+    pub data: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub async fn run(command: Audit, style: &Style) -> Ended {
+    let data = command.data.unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let file = if data.is_dir() { data.join("earnest.db") } else { data };
+    if !file.exists() {
+        let why = format!("there are no books at `{}`", file.display());
+        return Err(super::not_found(&why));
+    }
+    let path = file.clone();
+    // The auditor shares nothing between threads, so it lives where it works.
+    let audited = tokio::task::spawn_blocking(move || {
+        let (audit, seen) = auditor();
+        audit.run_file(&path).map(|findings| (findings, seen.get()))
+    });
+    let audited = audited.await.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    let (findings, seen) = audited.map_err(|error| match error {
+        AuditError::Open(why) => Failure::file(&file, why),
+        AuditError::Read(why) => Failure::local("database_unavailable", 8, why.to_string()),
+    })?;
+    report(style, &findings, seen)
+}
+
+fn report(style: &Style, findings: &[Finding], seen: Seen) -> Ended {
+    let Seen { entries, accounts, purchases, settlements } = seen;
+    let Some(first) = findings.first() else {
+        let row = json!({
+            "ok": true,
+            "entries": entries,
+            "accounts": accounts,
+            "purchases": purchases,
+            "settlements": settlements,
+        });
+        style.object(&row, || {
+            format!(
+                "the books are right: {entries} entries, {accounts} accounts, {purchases} \
+                 purchases, {settlements} settlements"
+            )
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let row = json!({ "ok": false, "breach": breach(first), "breaches": findings.len() });
+    style.object(&row, || first.to_string())?;
+    let more = findings.len().saturating_sub(1);
+    if more > 0 {
+        style.talk(&format!("and {more} more, which may follow from that one"));
+    }
+    Ok(ExitCode::from(1))
+}
+
+fn breach(finding: &Finding) -> Value {
+    json!({ "invariant": finding.invariant, "detail": finding.detail, "seq": finding.seq })
+}
