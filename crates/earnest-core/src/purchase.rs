@@ -6,7 +6,6 @@
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::approval::binding;
 use crate::id::{
     AgentId, ApprovalId, GrantId, OwnerId, PurchaseId, QuoteId, SellerId, TabId, TransferId,
     VoucherId,
@@ -171,28 +170,6 @@ impl Purchase {
     /// The price as the seller named it.
     pub const fn price(&self) -> Price {
         if self.up_to { Price::UpTo(self.price_micros) } else { Price::Fixed(self.price_micros) }
-    }
-
-    /// Whether the quote offers what this purchase was about.
-    pub fn is_about(&self, quote: &Quote) -> bool {
-        let own = Quote {
-            id: self.quote,
-            expires_at: quote.expires_at,
-            ..self.as_quote(quote.expires_at)
-        };
-        binding(self.agent, &own) == binding(self.agent, quote)
-    }
-
-    fn as_quote(&self, expires_at: Timestamp) -> Quote {
-        Quote {
-            id: self.quote,
-            seller: self.seller,
-            listing: self.listing.clone(),
-            request: self.request.clone(),
-            price: self.price(),
-            currency: self.currency,
-            expires_at,
-        }
     }
 
     /// The claims of the voucher issued last, if one is out.

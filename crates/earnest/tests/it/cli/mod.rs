@@ -2,6 +2,7 @@
 //! with a folder of its own.
 
 mod books;
+mod demo;
 mod parties;
 mod paypal;
 mod refusals;
