@@ -47,8 +47,9 @@ pub fn suite(store: &Store) -> Result<(), String> {
     world::audit(store)
 }
 
+/// INVARIANT: one_id_one_fingerprint
 #[test]
-fn one_id_has_one_fingerprint_and_one_outcome() {
+fn one_id_one_fingerprint() {
     let folder = tempfile::tempdir().unwrap();
     suite(&world::memory()).unwrap();
     suite(&world::sqlite(folder.path())).unwrap();

@@ -12,6 +12,7 @@
 )]
 
 mod amounts;
+mod approvals;
 mod bad_input;
 mod caps;
 mod cases;
