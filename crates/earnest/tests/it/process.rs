@@ -57,6 +57,16 @@ impl Process {
     }
 }
 
+/// Runs the program to its end: exit code, stdout, stderr.
+pub async fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_earnest"));
+    let command = command.arg("--json").args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+    let ended = ended.expect("it ends in time").unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (ended.status.code(), text(ended.stdout), text(ended.stderr))
+}
+
 /// An installation: its folder, its PayPal in a process beside it, and Earnest in one that comes and
 /// goes at one address.
 pub struct Installation {
@@ -111,8 +121,12 @@ impl Installation {
         serde_json::from_str(&text).unwrap()
     }
 
-    pub fn database(&self) -> PathBuf {
-        self.path("data/earnest.db")
+    /// The exit code of `earnest audit`.
+    pub async fn audit(&self) -> Option<i32> {
+        let data = self.path("data");
+        let (status, said, told) = run(&["audit", "--data", data.to_str().unwrap()]).await;
+        println!("{said}{told}");
+        status
     }
 
     /// What Earnest has said about itself in all its lives.

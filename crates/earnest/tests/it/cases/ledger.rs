@@ -5,10 +5,10 @@ use earnest_core::ledger::{Account, Cause, Leg, Op};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
 use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
+use earnest_store::audit::Audit;
 use serde_json::json;
 
 use super::{nothing_secret, transfers};
-use crate::judge;
 use crate::world::{ORIGIN, World};
 
 /// Moves an amount to an account that then has no room for much more.
@@ -85,7 +85,7 @@ async fn ledg_11_a_report_whose_second_leg_fails_books_nothing() {
     // Only these two answers were broken, and the seller may still be told no.
     assert_eq!(world.broken().len(), 2);
     world.assert_balanced().await;
-    assert_eq!(judge::audit().run(world.reader()).unwrap(), Vec::new());
+    assert_eq!(Audit::new().run(world.reader()).unwrap(), Vec::new());
     nothing_secret(&world).await;
     let report = json!({ "voucher": voucher, "fate": "failed", "claimed_at": world.clock.now() });
     let body = json!({ "reports": [report] });
@@ -116,5 +116,5 @@ async fn ledg_11_a_batch_with_one_such_report_can_be_repeated() {
     assert!(["billed", "already_billed"].contains(&outcome), "{answer}");
     assert_eq!(world.tab().await["owed_micros"], 9);
     world.assert_balanced().await;
-    assert_eq!(judge::audit().run(world.reader()).unwrap(), Vec::new());
+    assert_eq!(Audit::new().run(world.reader()).unwrap(), Vec::new());
 }

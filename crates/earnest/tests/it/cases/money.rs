@@ -33,6 +33,7 @@ fn code(answer: crate::world::Answer) -> String {
 #[tokio::test]
 async fn mon_02_an_exponent_is_no_amount() {
     let world = World::ready().await;
+    world.mail().await;
     let before = world.reader().head().unwrap().seq;
     for text in ["0E+1", "5e-7", "1e999", "5.0e3", "$1e2", "1E2", "0x10", "1_000", "1,00", "١"] {
         let codes = refused(&world, &json!(text)).await;
@@ -53,12 +54,31 @@ async fn mon_02_an_exponent_is_no_amount() {
         assert!(told.contains(&answer.code()), "{number}: {}", answer.body);
     }
     assert_eq!(world.reader().head().unwrap().seq, before, "nothing was recorded");
+    for text in ["0E+1", "5e-7", "1e999", "5.0e3"] {
+        refused_by_the_program(text, "amount_invalid").await;
+    }
     finish(&world).await;
+}
+
+/// The command line says the same, and does not end as if all were well.
+async fn refused_by_the_program(amount: &str, code: &str) {
+    let commands: [&[&str]; 2] = [
+        &["pay", "http://127.0.0.1:9/x", "--request-id", "x", "--max-price", amount],
+        &["policy", "set", "--per-call", amount],
+    ];
+    for args in commands {
+        let (status, said, told) = crate::process::run(args).await;
+        assert!(status.is_some_and(|status| status != 0), "{args:?}: {status:?}");
+        assert_eq!(said, "", "{args:?}");
+        let problem: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(problem["code"], code, "{args:?}: {told}");
+    }
 }
 
 #[tokio::test]
 async fn mon_19_an_integer_past_2_to_the_53_is_refused_and_never_rounded() {
     let world = World::ready().await;
+    world.mail().await;
     let before = world.reader().head().unwrap().seq;
     for amount in [9_007_199_254_740_993_u64, 1 << 60, u64::MAX] {
         let codes = refused(&world, &json!(amount)).await;
@@ -69,6 +89,7 @@ async fn mon_19_an_integer_past_2_to_the_53_is_refused_and_never_rounded() {
     let body = json!({ "quote": quote, "max_price": "$1.00", "request_id": "big" });
     let answer = world.post("agent", "/v1/authorize", body).await;
     assert!(!answer.body.to_string().contains("9007199254740992"), "{}", answer.body);
+    refused_by_the_program("9007199254740993", "amount_out_of_range").await;
     assert_eq!(world.reader().head().unwrap().seq, before, "nothing was recorded");
     finish(&world).await;
 }
@@ -76,6 +97,7 @@ async fn mon_19_an_integer_past_2_to_the_53_is_refused_and_never_rounded() {
 #[tokio::test]
 async fn mon_21_a_yen_price_is_refused_before_any_call() {
     let world = World::ready().await;
+    world.mail().await;
     let (before, calls) = (world.reader().head().unwrap().seq, world.sim().journal().len());
     for (currency, amount) in [("JPY", json!("500")), ("EUR", json!(20_000)), ("HUF", json!(1))] {
         let mut quote = world.quote("/weather", 20_000);
