@@ -104,9 +104,12 @@ pub struct Purchase {
     /// When the first voucher ended: what a hold's longest life counts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_expires_at: Option<Timestamp>,
-    /// The voucher whose delivery was reported as failed.
+    /// The vouchers whose delivery was reported as failed, oldest first: final for each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<VoucherId>,
+    /// The voucher that its seller said it still serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<VoucherId>,
+    pub serving: Option<VoucherId>,
     /// Until when the hold waits for a report, in milliseconds of report clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_by: Option<i64>,
@@ -157,13 +160,27 @@ impl Purchase {
             commission_ppm: 0,
             voucher: None,
             first_expires_at: None,
-            failed: None,
+            failed: Vec::new(),
+            serving: None,
             report_by: None,
             billed_micros: None,
             billed_at: None,
             line: None,
             created_at: now,
             updated_at: now,
+        }
+    }
+
+    /// Whether the delivery for that voucher was reported as failed.
+    pub fn has_failed(&self, jti: VoucherId) -> bool {
+        self.failed.contains(&jti)
+    }
+
+    /// Keeps that the delivery for a voucher failed. Each needs an authorize of its own, so the list
+    /// grows no faster than the agent's rate.
+    pub(crate) fn fail(&mut self, jti: VoucherId) {
+        if !self.failed.contains(&jti) {
+            self.failed.push(jti);
         }
     }
 

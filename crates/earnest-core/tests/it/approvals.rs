@@ -201,7 +201,7 @@ fn a_grant_never_overrides_a_cap() {
 }
 
 #[test]
-fn a_late_line_draws_on_no_grant() {
+fn a_late_line_draws_on_its_grant() {
     each_with(&impatient(), |world| {
         let (buyer, shop) = asking(world);
         let quote = world.fixed(&shop, 300_000);
@@ -213,11 +213,9 @@ fn a_late_line_draws_on_no_grant() {
         world.outlive();
         assert!(world.expire(purchase.id));
         world.report(&told);
-        assert_eq!(world.row::<Purchase>(purchase.id).grant, None);
-        // Its room came back with the hold: two more fit.
-        for n in ["b", "c"] {
-            assert_eq!(world.word(buyer, n, &world.fixed(&shop, 300_000)), "held");
-        }
-        assert_eq!(world.word(buyer, "d", &world.fixed(&shop, 300_000)), "waiting");
+        assert_eq!(world.row::<Purchase>(purchase.id).grant, purchase.grant);
+        // Its room came back with the hold and was used again by the late line: one more fits.
+        assert_eq!(world.word(buyer, "b", &world.fixed(&shop, 300_000)), "held");
+        assert_eq!(world.word(buyer, "c", &world.fixed(&shop, 300_000)), "waiting");
     });
 }

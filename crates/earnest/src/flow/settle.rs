@@ -200,8 +200,11 @@ async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Cha
     }
 }
 
+/// Whether a capture is the one we asked for. An invoice id can be guessed by whoever pays us, so our
+/// own id of the settlement has to be on it too.
 fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
     capture.invoice_id.as_deref().is_none_or(|invoice| invoice == settlement.invoice_id)
+        && capture.custom_id.as_deref() == Some(settlement.id.to_string().as_str())
         && capture.currency.as_str() == Currency::Usd.code()
 }
 
