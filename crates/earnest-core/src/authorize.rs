@@ -15,7 +15,7 @@ use crate::id::{
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::{AmountInput, Currency, Micros};
-use crate::party::{Agent, Owner, RateWindow, Seller};
+use crate::party::{Agent, Owner, RateWindow, Seller, address_digest};
 use crate::policy::{self, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -496,10 +496,9 @@ impl Authorize {
         let (Some(funding), Some(recipient)) = (&owner.funding, &seller.payout_recipient) else {
             return Ok(false);
         };
-        let same = |known: &Option<String>| {
-            known.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(recipient))
-        };
-        Ok(same(&funding.payer_id) || same(&funding.email))
+        let payer = funding.payer_id.as_ref();
+        let payer = payer.is_some_and(|known| known.eq_ignore_ascii_case(recipient));
+        Ok(payer || funding.email_sha256.as_ref() == Some(&address_digest(recipient)))
     }
 
     /// Puts the question to the owner; equal questions collapse into one.
