@@ -15,7 +15,7 @@ use crate::id::{
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::{AmountInput, Currency, Micros};
-use crate::party::{Agent, Owner, RateWindow, Seller};
+use crate::party::{Agent, Owner, RateWindow, Seller, address_digest};
 use crate::policy::{self, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -303,6 +303,12 @@ impl Authorize {
         purchase: &Purchase,
         now: Timestamp,
     ) -> Result<Effects<Answer>, Stop> {
+        // *Nothing reported* is what makes another voucher safe: a seller that still serves the last
+        // one would deliver twice on one hold.
+        if purchase.serving.is_some() {
+            let why = "the seller still serves this purchase";
+            return Err(Refusal::new(Code::IdempotencyInFlight, why).retry_after(30).into());
+        }
         let owner = view.need::<Owner>(self.owner)?;
         let agent = view.need::<Agent>(self.agent)?;
         let denied = |reason, why: &str| Err(Refusal::denied(reason, why).into());
@@ -490,10 +496,9 @@ impl Authorize {
         let (Some(funding), Some(recipient)) = (&owner.funding, &seller.payout_recipient) else {
             return Ok(false);
         };
-        let same = |known: &Option<String>| {
-            known.as_ref().is_some_and(|known| known.eq_ignore_ascii_case(recipient))
-        };
-        Ok(same(&funding.payer_id) || same(&funding.email))
+        let payer = funding.payer_id.as_ref();
+        let payer = payer.is_some_and(|known| known.eq_ignore_ascii_case(recipient));
+        Ok(payer || funding.email_sha256.as_ref() == Some(&address_digest(recipient)))
     }
 
     /// Puts the question to the owner; equal questions collapse into one.
@@ -593,6 +598,7 @@ impl Authorize {
         purchase.commission_ppm = seller.commission_ppm;
         purchase.grant = chosen.grant.as_ref().map(|grant| grant.id);
         purchase.first_expires_at = None;
+        purchase.serving = None;
         purchase.issue(self.ids.voucher, clock, self.settings.report_grace_seconds, now);
         let legs = legs(&purchase, place.tab.owed(), &caps, &chosen)?;
         let outcome = Outcome::Held(Box::new(purchase.clone()));

@@ -5,6 +5,7 @@
 //! waiting, keys revoked) stands on them and needs no search.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::approval::Waiting;
 use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, TabId, VaultId};
@@ -60,9 +61,22 @@ pub struct Funding {
     /// PayPal's id of the payer, if it was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payer_id: Option<String>,
-    /// The payer's address, if it was told.
+    /// The digest of the payer's address, if it was told; see [`address_digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub email: Option<String>,
+    pub email_sha256: Option<String>,
+}
+
+/// What is kept of a payer's address, to tell whether owner and seller are the same person. The
+/// books never hold the address itself: a copy of them names nobody at a glance. It is no secret
+/// from somebody who has both the copy and a list of addresses to try.
+pub fn address_digest(address: &str) -> String {
+    hex::encode(Sha256::digest(address.trim().to_ascii_lowercase()))
+}
+
+/// The first letter and the host of an address: `b…@example.com`.
+pub fn shortened(address: &str) -> Option<String> {
+    let (name, host) = address.split_once('@')?;
+    Some(format!("{}…@{host}", name.chars().next()?))
 }
 
 impl Owner {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::id::{IntentId, OwnerId, TabId, VaultId};
 use crate::intent::{Evidence, Fate, Intent, Purpose};
 use crate::ledger::Account;
-use crate::party::{Funding, Owner};
+use crate::party::{Funding, Owner, address_digest, shortened};
 use crate::problem::{Code, Refusal};
 use crate::tab::{Tab, TabState, touch_tabs};
 use crate::time::{Timestamp, after};
@@ -54,9 +54,9 @@ pub struct Vault {
     /// PayPal's customer id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customer: Option<String>,
-    /// The payer's address, if told.
+    /// The payer's address so far that only whoever knows it recognises it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub email: Option<String>,
+    pub payer: Option<String>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<String>,
@@ -126,7 +126,7 @@ impl Unit for Begin {
             approve_url: None,
             payment_token: None,
             customer: None,
-            email: None,
+            payer: None,
             issue: None,
             created_at: now,
         };
@@ -338,7 +338,7 @@ impl Unit for RecordToken {
                 vault.state = VaultState::Active;
                 vault.payment_token = Some(token.token.clone());
                 vault.customer = token.customer.clone();
-                vault.email = token.email.clone();
+                vault.payer = token.email.as_deref().and_then(shortened);
                 if let Some(old) = owner.funding.as_ref().filter(|old| old.vault != vault.id) {
                     let mut old = view.need::<Vault>(old.vault)?.clone();
                     old.state = VaultState::Removed;
@@ -348,7 +348,7 @@ impl Unit for RecordToken {
                     vault: vault.id,
                     token: token.token.clone(),
                     payer_id: token.payer_id.clone(),
-                    email: token.email.clone(),
+                    email_sha256: token.email.as_deref().map(address_digest),
                 });
                 thaw(view, &mut effects, &mut owner)?;
                 effects.put(owner)?;

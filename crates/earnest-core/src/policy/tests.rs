@@ -42,7 +42,7 @@ fn fine() -> Case {
     let owner_id = OwnerId::from_value(1);
     let mut owner = Owner::new(owner_id, "Ada", Zone::utc(), noon());
     let (vault, token) = (VaultId::from_value(1), "token".to_owned());
-    owner.funding = Some(Funding { vault, token, payer_id: None, email: None });
+    owner.funding = Some(Funding { vault, token, payer_id: None, email_sha256: None });
     Case {
         owner,
         agent: Agent::new(AgentId::from_value(2), owner_id, "scout", noon()),

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::csv::Columns;
 use super::error::ApiResult;
+use crate::app::App;
 
 /// Some of a list.
 #[derive(Serialize, ToSchema)]
@@ -398,17 +399,13 @@ pub struct MethodView {
     pub created_at: String,
 }
 
-/// Shows a way to pay; the address so far that its owner recognises it.
+/// Shows a way to pay.
 pub fn method(row: &Vault) -> MethodView {
-    let shorten = |email: &String| {
-        let (name, host) = email.split_once('@')?;
-        Some(format!("{}…@{host}", name.chars().next()?))
-    };
     MethodView {
         id: row.id.to_string(),
         status: text(&row.state),
         approve_url: row.approve_url.clone(),
-        payer: row.email.as_ref().and_then(shorten),
+        payer: row.payer.clone(),
         issue: row.issue.clone(),
         created_at: row.created_at.to_string(),
     }
@@ -437,12 +434,18 @@ pub struct OwnerView {
     pub settled_micros: i64,
     /// The zone its days are counted in.
     pub zone: String,
+    /// The zone they are counted in from `next_zone_from` on, after a change.
+    pub next_zone: Option<String>,
+    /// When the day ends that the change waits for.
+    pub next_zone_from: Option<String>,
     /// When it was created.
     pub created_at: String,
 }
 
-/// Shows an owner.
-pub fn owner(row: &Owner, settings: &earnest_core::settings::Settings) -> OwnerView {
+/// Shows an owner as it is now.
+pub fn owner(row: &Owner, app: &App) -> OwnerView {
+    let now = app.now();
+    let coming = row.next_zone.as_ref().filter(|(_, from)| now < *from);
     OwnerView {
         id: row.id.to_string(),
         name: row.name.clone(),
@@ -451,9 +454,11 @@ pub fn owner(row: &Owner, settings: &earnest_core::settings::Settings) -> OwnerV
         open_tab: row.open_tab.map(|id| id.to_string()),
         frozen_tab: row.frozen_tab.map(|id| id.to_string()),
         funded: row.funding.is_some(),
-        credit_line_micros: earnest_core::tab::credit_line(row, settings).get(),
+        credit_line_micros: earnest_core::tab::credit_line(row, &app.settings).get(),
         settled_micros: row.settled_micros.get(),
-        zone: row.zone.to_string(),
+        zone: row.zone_at(now).to_string(),
+        next_zone: coming.map(|(zone, _)| zone.to_string()),
+        next_zone_from: coming.map(|(_, from)| from.to_string()),
         created_at: row.created_at.to_string(),
     }
 }
@@ -592,7 +597,7 @@ pub fn policy(row: &Policy) -> PolicyView {
 }
 
 /// Where a receipt of a settlement is shown, if it is signed.
-pub fn receipt_url(app: &crate::app::App, row: &Settlement) -> ApiResult<Option<String>> {
+pub fn receipt_url(app: &App, row: &Settlement) -> ApiResult<Option<String>> {
     let Some(id) = row.receipt else { return Ok(None) };
     let receipt = app.store.reader().row::<earnest_core::receipt::Receipt>(id)?;
     Ok(receipt.map(|receipt| format!("{}/r/{}", app.public_url, receipt.token)))

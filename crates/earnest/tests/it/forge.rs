@@ -53,6 +53,11 @@ pub struct Tap(Arc<Mutex<Vec<Overheard>>>);
 impl Tap {
     /// A world whose webhooks go to the tap; what is to reach Earnest is delivered by the test.
     pub async fn world(config: Config, change: &Change) -> (World, Self) {
+        Self::world_with(config, SimConfig::default(), change).await
+    }
+
+    /// The same with a simulator of its own kind.
+    pub async fn world_with(config: Config, sim: SimConfig, change: &Change) -> (World, Self) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let tap = Self::default();
@@ -60,7 +65,7 @@ impl Tap {
         tokio::spawn(async move { axum::serve(listener, app).await });
         let world = {
             let config = Config { public_url: Some(url), ..config };
-            World::changed(config, SimConfig::default(), change).await
+            World::changed(config, sim, change).await
         };
         world.prove_origin().await;
         world.vault().await;

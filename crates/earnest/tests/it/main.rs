@@ -11,23 +11,36 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod amounts;
+mod approvals;
+mod bad_input;
 mod caps;
 mod cases;
+mod cli;
 mod crash;
+mod csv;
 mod dice;
+mod edge;
 mod faults;
 mod forge;
 mod judge;
 mod late;
 mod openapi;
+mod origins;
 mod pairs;
 #[cfg(feature = "planted")]
 mod planted;
+mod policies;
 mod process;
+mod repeats;
 mod road;
+mod secrets;
+mod sellers;
 mod shop;
+mod tenants;
 mod tidy;
 mod vaulting;
 mod walks;
 mod webhooks;
+mod wire;
 mod world;

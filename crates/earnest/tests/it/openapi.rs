@@ -54,7 +54,7 @@ impl Operation {
 }
 
 /// Everything that is described.
-pub fn operations() -> Vec<Operation> {
+pub static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     let mut all = Vec::new();
     for (path, item) in DESCRIPTION["paths"].as_object().unwrap() {
         for (method, described) in item.as_object().unwrap() {
@@ -63,22 +63,19 @@ pub fn operations() -> Vec<Operation> {
         }
     }
     all
-}
+});
 
 /// The operation that answers a request.
-fn operation_of(method: &Method, path: &str) -> Option<Operation> {
-    let parts: Vec<&str> = path.split('?').next().unwrap().split('/').collect();
-    let fits = |operation: &Operation| {
-        let template: Vec<&str> = operation.path.split('/').collect();
-        let same = |(a, b): (&&str, &&str)| a == b || (a.starts_with('{') && !b.is_empty());
+pub fn operation_of(method: &Method, path: &str) -> Option<&'static Operation> {
+    let path = path.split('?').next().unwrap();
+    let fits = |operation: &&Operation| {
+        let same = |(a, b): (&str, &str)| a == b || (a.starts_with('{') && !b.is_empty());
         operation.method == *method
-            && template.len() == parts.len()
-            && template.iter().zip(&parts).all(same)
+            && operation.path.matches('/').count() == path.matches('/').count()
+            && operation.path.split('/').zip(path.split('/')).all(same)
     };
-    let mut fitting: Vec<Operation> = operations().into_iter().filter(fits).collect();
     // A path without parameters goes before one with them.
-    fitting.sort_by_key(|operation| operation.path.matches('{').count());
-    fitting.into_iter().next()
+    OPERATIONS.iter().filter(fits).min_by_key(|operation| operation.path.matches('{').count())
 }
 
 /// The components, with everything that is not described forbidden: an answer may not say more than
@@ -195,7 +192,7 @@ fn is_openapi_3_1() {
     // Names of operations differ, every parameter of a path is described once, every answer has a
     // description and every reference leads somewhere.
     let mut names = BTreeSet::new();
-    for operation in operations() {
+    for operation in OPERATIONS.iter() {
         let described = &operation.described;
         let what = format!("{} {}", operation.method, operation.path);
         let name = described["operationId"].as_str().unwrap();
@@ -262,7 +259,7 @@ async fn what_is_served_is_described_and_what_is_described_is_served() {
     assert_eq!(served, *DESCRIPTION);
 
     let mut methods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for operation in operations() {
+    for operation in OPERATIONS.iter() {
         let known = methods.entry(operation.path.clone()).or_default();
         known.insert(operation.method.to_string());
         if operation.method == Method::GET {
@@ -270,7 +267,7 @@ async fn what_is_served_is_described_and_what_is_described_is_served() {
         }
     }
     for (path, described) in &methods {
-        let filled = path.replace("{", "").replace("}", "");
+        let filled = path.replace(['{', '}'], "");
         // A method that nothing has is refused, and the answer lists those that something has.
         let answer = world.call("", Method::PATCH, &filled, None).await;
         assert_eq!(answer.status, 405, "{path}");
@@ -292,7 +289,7 @@ async fn what_is_served_is_described_and_what_is_described_is_served() {
             found += 1;
         }
     }
-    assert_eq!(found, operations().len());
+    assert_eq!(found, OPERATIONS.len());
 }
 
 #[test]

@@ -123,8 +123,13 @@ impl World {
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
-        let mut start =
-            Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        let mut start = Start {
+            clock: Arc::new(move || moved.now()),
+            jobs: false,
+            sim,
+            vault_dev_owner: false,
+            ..Start::default()
+        };
         start.vault_dev_owner = false;
         change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
@@ -487,7 +492,8 @@ async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Ru
     let starting = runtime.spawn(async move {
         let timeouts = Timeouts { money: ANSWERED_WITHIN, ..Timeouts::default() };
         let clock = Arc::new(move || moved.now());
-        let mut start = Start { clock, jobs: false, timeouts, ..Start::default() };
+        let mut start =
+            Start { clock, jobs: false, timeouts, vault_dev_owner: false, ..Start::default() };
         change(&mut start);
         Running::start(config, start).await.unwrap()
     });
