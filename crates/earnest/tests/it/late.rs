@@ -42,6 +42,11 @@ async fn given_up(unique_invoices: bool) -> (World, Settlement) {
 
 /// The charge happens after all: the very request that was given up is carried out at PayPal.
 async fn happens_after_all(world: &World, settlement: &Settlement) {
+    charge(world, &settlement.invoice_id, Some(settlement.id.to_string())).await;
+}
+
+/// A charge of $0.95 at PayPal that Earnest did not make.
+async fn charge(world: &World, invoice_id: &str, custom_id: Option<String>) {
     world.sim().set_faults(Vec::new()).unwrap();
     let base = world.sim().base_url();
     let token = world
@@ -52,7 +57,10 @@ async fn happens_after_all(world: &World, settlement: &Settlement) {
     let token: Value = token.send().await.unwrap().json().await.unwrap();
     let vault = all::<Vault>(world.reader()).remove(0).payment_token.unwrap();
     let amount = json!({ "currency_code": "USD", "value": "0.95" });
-    let unit = json!({ "amount": amount, "invoice_id": settlement.invoice_id });
+    let mut unit = json!({ "amount": amount, "invoice_id": invoice_id });
+    if let Some(custom_id) = custom_id {
+        unit["custom_id"] = custom_id.into();
+    }
     let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
     let order = json!({
         "intent": "CAPTURE",
@@ -148,4 +156,23 @@ async fn a_second_charge_under_one_invoice_is_seen_and_billed_to_nobody() {
     let expected = format!("invoice {} was captured 2 times", settlement.invoice_id);
     assert_eq!(wrongs, [expected], "nothing else is wrong");
     world.assert_balanced().await;
+}
+
+/// Somebody else's payment under our next invoice id, which stands on receipts and can be guessed: it
+/// pays for nothing of ours, and the operator sees that the settlement cannot be told.
+#[tokio::test]
+async fn a_payment_under_a_guessed_invoice_pays_for_nothing() {
+    let (world, settlement) = given_up(true).await;
+    charge(&world, &settlement.invoice_id, None).await;
+    for _ in 0..40 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    world.mail().await;
+    let owed = format!("tab:{}:owed", settlement.tab);
+    assert_eq!(world.totals(&owed).await, "0/950/950/0", "its own charge is unknown");
+    assert_eq!(world.totals("suspense").await, "0/0/0/0");
+    let unknown = world.get("operator", "/v1/intents/unknown").await.expect(200);
+    assert_eq!(unknown["data"].as_array().unwrap().len(), 1, "{unknown}");
+    world.assert_sound();
 }
