@@ -190,3 +190,49 @@ impl Record for Grant {
         vec![ListEntry::new("grants", self.owner, self.id)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::QuoteId;
+    use crate::quote::{Price, Resource};
+    use crate::time::after;
+
+    fn quote() -> Quote {
+        Quote {
+            id: QuoteId::from_value(1),
+            seller: SellerId::from_value(1),
+            listing: "GET /*".to_owned(),
+            request: Resource::new("GET", "https://api.example/", b"").unwrap(),
+            price: Price::Fixed(Micros::constant(5)),
+            currency: Currency::Usd,
+            expires_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn an_answer_is_bound_to_what_is_bought_and_not_to_the_quote() {
+        let agent = AgentId::from_value(1);
+        let own = binding(agent, &quote());
+        let check = |same: bool, change: fn(&mut Quote)| {
+            let mut other = quote();
+            change(&mut other);
+            assert_eq!(binding(agent, &other) == own, same, "{other:?}");
+        };
+        check(true, |quote| quote.id = QuoteId::from_value(2));
+        check(true, |quote| quote.expires_at = after(quote.expires_at, 1));
+        check(false, |quote| quote.seller = SellerId::from_value(2));
+        check(false, |quote| quote.listing.push('x'));
+        check(false, |quote| quote.request.method = "POST".to_owned());
+        check(false, |quote| quote.request.url.push('x'));
+        check(false, |quote| quote.request.body_sha256 = crate::quote::body_digest(b"x"));
+        check(false, |quote| quote.price = Price::Fixed(Micros::constant(6)));
+        check(false, |quote| quote.price = Price::UpTo(Micros::constant(5)));
+        // What stands at the end of one part is not the beginning of the next.
+        check(false, |quote| {
+            quote.listing.push_str(&quote.request.method);
+            quote.request.method.clear();
+        });
+        assert_ne!(binding(AgentId::from_value(2), &quote()), own);
+    }
+}

@@ -303,6 +303,12 @@ impl Authorize {
         purchase: &Purchase,
         now: Timestamp,
     ) -> Result<Effects<Answer>, Stop> {
+        // *Nothing reported* is what makes another voucher safe: a seller that still serves the last
+        // one would deliver twice on one hold.
+        if purchase.serving.is_some() {
+            let why = "the seller still serves this purchase";
+            return Err(Refusal::new(Code::IdempotencyInFlight, why).retry_after(30).into());
+        }
         let owner = view.need::<Owner>(self.owner)?;
         let agent = view.need::<Agent>(self.agent)?;
         let denied = |reason, why: &str| Err(Refusal::denied(reason, why).into());
@@ -592,6 +598,7 @@ impl Authorize {
         purchase.commission_ppm = seller.commission_ppm;
         purchase.grant = chosen.grant.as_ref().map(|grant| grant.id);
         purchase.first_expires_at = None;
+        purchase.serving = None;
         purchase.issue(self.ids.voucher, clock, self.settings.report_grace_seconds, now);
         let legs = legs(&purchase, place.tab.owed(), &caps, &chosen)?;
         let outcome = Outcome::Held(Box::new(purchase.clone()));

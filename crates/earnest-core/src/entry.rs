@@ -107,7 +107,7 @@ impl Entry {
     /// every field, each list with its length and each text with its own, so that equal entries
     /// give equal hashes on every engine and no two entries run into each other.
     pub fn hash(&self, before: &[u8; 32]) -> [u8; 32] {
-        let mut hash = ChainHash(Sha256::new());
+        let mut hash = ChainHash(Sha256::new(), String::new());
         hash.0.update(before);
         hash.number(self.seq);
         hash.0.update(self.at.as_microsecond().to_be_bytes());
@@ -143,7 +143,8 @@ impl Entry {
     }
 }
 
-struct ChainHash(Sha256);
+/// The hash, and room to write accounts into.
+struct ChainHash(Sha256, String);
 
 impl ChainHash {
     fn number(&mut self, number: u64) {
@@ -194,7 +195,13 @@ impl ChainHash {
     }
 
     fn account(&mut self, account: AccountId) {
-        self.text(&account.to_string());
+        use std::fmt::Write as _;
+        let mut text = std::mem::take(&mut self.1);
+        text.clear();
+        // Writing into a `String` cannot fail.
+        let _ = write!(text, "{account}");
+        self.text(&text);
+        self.1 = text;
     }
 }
 

@@ -484,3 +484,92 @@ impl Intent {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    fn intent() -> Intent {
+        let purpose = Purpose::Settlement(SettlementId::from_value(1));
+        let (id, owner) = (IntentId::from_value(1), OwnerId::from_value(1));
+        let mut intent = Intent::planned(id, owner, purpose, "k".to_owned(), Value::Null, at(0));
+        intent.amount_micros = Some(Micros::constant(1_000_000));
+        intent
+    }
+
+    fn sent(state: IntentState) -> Intent {
+        Intent { state, sends: 1, first_sent_at: Some(at(0)), ..intent() }
+    }
+
+    #[test]
+    fn a_key_is_sent_again_only_while_paypal_keeps_it() {
+        let dead = 6 * 3_600 - 1_800;
+        let check = |expect: bool, intent: &Intent, seconds: i64| {
+            assert_eq!(intent.may_send(at(seconds)), expect, "{:?} {seconds}", intent.state);
+        };
+        check(true, &intent(), dead * 100);
+        for state in [IntentState::Sent, IntentState::Unknown] {
+            check(true, &sent(state), 0);
+            check(true, &sent(state), dead - 1);
+            check(false, &sent(state), dead);
+            // A clock that went back cannot tell.
+            check(false, &sent(state), -1);
+        }
+        check(false, &sent(IntentState::Pending), 1);
+        check(false, &sent(IntentState::Done), 1);
+        check(false, &Intent { read_only: true, ..sent(IntentState::Unknown) }, 1);
+        let vault = Purpose::VaultToken(VaultId::from_value(1));
+        let vault = Intent { purpose: vault, ..sent(IntentState::Sent) };
+        check(true, &vault, 3 * 3_600 - 1_801);
+        check(false, &vault, 3 * 3_600 - 1_800);
+    }
+
+    #[test]
+    fn what_proves_too_little_is_unknown() {
+        let check = |expect: Option<&str>, intent: &Intent, fate: Fate<()>, seconds: i64| {
+            let (judged, why) = intent.judge(&fate, Micros::constant(1_000_000), at(seconds));
+            assert_eq!(why, expect, "{:?} {fate:?}", intent.state);
+            assert_eq!(judged, if why.is_some() { Fate::Unknown } else { fate });
+        };
+        let refused = || Fate::Refused { issue: "NO".to_owned() };
+        let (dead, earlier) = (6 * 3_600, Some("an earlier send may have happened"));
+        check(None, &sent(IntentState::Sent), refused(), 1);
+        check(earlier, &sent(IntentState::Unknown), refused(), 1);
+        check(earlier, &sent(IntentState::Pending), refused(), 1);
+        let lives = Some("the key may still be sent");
+        check(lives, &sent(IntentState::Unknown), Fate::NotCharged, 1);
+        check(None, &sent(IntentState::Unknown), Fate::NotCharged, dead);
+        check(None, &intent(), Fate::NotCharged, 1);
+        let known = Some("a capture is known");
+        check(known, &sent(IntentState::Pending), Fate::NotCharged, dead);
+        let mut capture = sent(IntentState::Unknown);
+        capture.paypal_capture = Some("C".to_owned());
+        check(known, &capture, Fate::NotCharged, dead);
+        let mut large = sent(IntentState::Unknown);
+        large.amount_micros = Some(Micros::constant(1_000_001));
+        check(Some("waiting for the operator's word"), &large, Fate::NotCharged, dead);
+        large.confirmed = true;
+        check(None, &large, Fate::NotCharged, dead);
+        check(None, &sent(IntentState::Unknown), Fate::Done(()), 1);
+    }
+
+    #[test]
+    fn evidence_is_bounded_and_keeps_its_first_piece() {
+        let mut intent = intent();
+        for n in 0..100 {
+            let how = n.to_string();
+            intent.learn(Evidence { at: at(n), how, said: Value::Null });
+        }
+        assert_eq!(intent.evidence.len(), MAX_EVIDENCE);
+        assert_eq!(
+            (intent.evidence[0].how.as_str(), intent.evidence[39].how.as_str()),
+            ("0", "99")
+        );
+        intent.sends = u32::MAX;
+        assert_eq!(intent.backoff(at(0)), at(256));
+    }
+}

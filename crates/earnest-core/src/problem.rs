@@ -141,7 +141,10 @@ impl Code {
         match self {
             Self::PaymentOutcomeUnknown => 11,
             Self::NotFound => 3,
-            Self::PolicyDenied | Self::ApprovalDenied | Self::InsufficientCredit => 5,
+            Self::PolicyDenied
+            | Self::ApprovalDenied
+            | Self::InsufficientCredit
+            | Self::PaypalDeclined => 5,
             _ => match self.status() {
                 400 | 413 | 415 | 422 => 2,
                 401 => 4,
@@ -316,5 +319,46 @@ impl From<AmountError> for Refusal {
             AmountError::Currency => Code::CurrencyUnsupported,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_reads_back_and_stands_once() {
+        let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+            let json = serde_json::to_value(code).unwrap();
+            assert_eq!(json, code.as_str());
+            assert!(code.exit_code() != 0 && !code.title().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_helps_a_client_follows_from_the_code() {
+        let check = |code: Code, status: u16, retryable: bool, exit: u8| {
+            let found = (code.status(), code.retryable(), code.exit_code());
+            assert_eq!(found, (status, retryable, exit), "{code}");
+        };
+        check(Code::RequestMalformed, 400, false, 2);
+        check(Code::Unauthenticated, 401, false, 4);
+        check(Code::QuoteExpired, 402, false, 5);
+        check(Code::PolicyDenied, 403, false, 5);
+        check(Code::ApprovalDenied, 403, false, 5);
+        check(Code::NotFound, 404, false, 3);
+        check(Code::IdempotencyInFlight, 409, true, 7);
+        check(Code::IdempotencyConflict, 422, false, 2);
+        check(Code::ApprovalExpired, 410, false, 7);
+        check(Code::PaypalDeclined, 422, false, 5);
+        check(Code::RateLimited, 429, true, 8);
+        check(Code::LedgerRejected, 500, false, 1);
+        check(Code::UpstreamFailed, 502, true, 8);
+        check(Code::PaymentOutcomeUnknown, 503, true, 11);
+        check(Code::Overloaded, 503, true, 8);
     }
 }

@@ -6,7 +6,6 @@
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use crate::approval::binding;
 use crate::id::{
     AgentId, ApprovalId, GrantId, OwnerId, PurchaseId, QuoteId, SellerId, TabId, TransferId,
     VoucherId,
@@ -105,9 +104,12 @@ pub struct Purchase {
     /// When the first voucher ended: what a hold's longest life counts from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_expires_at: Option<Timestamp>,
-    /// The voucher whose delivery was reported as failed.
+    /// The vouchers whose delivery was reported as failed, oldest first: final for each of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<VoucherId>,
+    /// The voucher that its seller said it still serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<VoucherId>,
+    pub serving: Option<VoucherId>,
     /// Until when the hold waits for a report, in milliseconds of report clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_by: Option<i64>,
@@ -158,7 +160,8 @@ impl Purchase {
             commission_ppm: 0,
             voucher: None,
             first_expires_at: None,
-            failed: None,
+            failed: Vec::new(),
+            serving: None,
             report_by: None,
             billed_micros: None,
             billed_at: None,
@@ -168,31 +171,22 @@ impl Purchase {
         }
     }
 
+    /// Whether the delivery for that voucher was reported as failed.
+    pub fn has_failed(&self, jti: VoucherId) -> bool {
+        self.failed.contains(&jti)
+    }
+
+    /// Keeps that the delivery for a voucher failed. Each needs an authorize of its own, so the list
+    /// grows no faster than the agent's rate.
+    pub(crate) fn fail(&mut self, jti: VoucherId) {
+        if !self.failed.contains(&jti) {
+            self.failed.push(jti);
+        }
+    }
+
     /// The price as the seller named it.
     pub const fn price(&self) -> Price {
         if self.up_to { Price::UpTo(self.price_micros) } else { Price::Fixed(self.price_micros) }
-    }
-
-    /// Whether the quote offers what this purchase was about.
-    pub fn is_about(&self, quote: &Quote) -> bool {
-        let own = Quote {
-            id: self.quote,
-            expires_at: quote.expires_at,
-            ..self.as_quote(quote.expires_at)
-        };
-        binding(self.agent, &own) == binding(self.agent, quote)
-    }
-
-    fn as_quote(&self, expires_at: Timestamp) -> Quote {
-        Quote {
-            id: self.quote,
-            seller: self.seller,
-            listing: self.listing.clone(),
-            request: self.request.clone(),
-            price: self.price(),
-            currency: self.currency,
-            expires_at,
-        }
     }
 
     /// The claims of the voucher issued last, if one is out.

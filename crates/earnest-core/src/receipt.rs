@@ -210,3 +210,66 @@ impl Unit for KeepReceipt {
         Ok(effects)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jws::{Jwks, Signer};
+    use serde_json::{Value, json};
+
+    fn claims() -> Value {
+        let line = |n: u32, amount: i64| {
+            json!({ "purchase": format!("pur_0000000000000000000000000{n}"),
+                "seller": "sel_00000000000000000000000001", "amount_micros": amount,
+                "at": "2026-11-30T12:00:00Z", "url_sha256": "00", "body_sha256": "00" })
+        };
+        json!({ "iss": "https://earnest.example", "jti": "rcp_00000000000000000000000001",
+            "sub": "set_00000000000000000000000001", "iat": 1_800_000_000,
+            "kind": "tab_settlement", "mode": "simulated",
+            "tab": "tab_00000000000000000000000001", "n": 1, "currency": "USD",
+            "lines": [line(1, 15_000), line(2, 30_000)], "lines_micros": 45_000,
+            "carry_in_micros": 7_000, "carry_out_micros": 2_000, "asked_micros": 50_000,
+            "captured_micros": 50_000, "fee_predicted_micros": 490_000, "fee_micros": 490_000,
+            "paypal": { "capture": "CAP", "invoice": "e1:tab:1" },
+            "chain": { "seq": 7, "hash": "00" } })
+    }
+
+    fn check(expect: Result<(), BadToken>, change: impl FnOnce(&mut Value)) {
+        let signer = Signer::new(Purpose::Receipt, &[7; 32]);
+        let keys = KeySet::new(&Jwks { keys: vec![signer.jwk()] });
+        let mut claims = claims();
+        change(&mut claims);
+        let token = signer.sign(&claims).unwrap();
+        assert_eq!(verify(&token, &keys).map(|_| ()), expect, "{claims}");
+    }
+
+    #[test]
+    fn only_a_receipt_whose_figures_agree_is_valid() {
+        check(Ok(()), |_| ());
+        for field in ["lines_micros", "carry_in_micros", "carry_out_micros", "asked_micros"] {
+            check(Err(BadToken::Malformed), |claims| claims[field] = json!(1));
+            check(Err(BadToken::Malformed), |claims| claims[field] = json!(-1));
+        }
+        check(Err(BadToken::Malformed), |claims| claims["lines"][0]["amount_micros"] = json!(1));
+        check(Err(BadToken::Malformed), |claims| claims["lines"] = json!([]));
+        check(Err(BadToken::Malformed), |claims| claims["extra"] = json!(1));
+    }
+
+    #[test]
+    fn a_receipt_signed_after_its_key_was_retired_does_not_count() {
+        let signer = Signer::new(Purpose::Receipt, &[7; 32]);
+        let token = signer.sign(&claims()).unwrap();
+        let keys = |retired_at: i64| {
+            let mut jwk = signer.jwk();
+            jwk.retired_at = Some(Timestamp::from_second(retired_at).unwrap());
+            KeySet::new(&Jwks { keys: vec![jwk] })
+        };
+        assert_eq!(verify(&token, &keys(1_800_000_000)), Err(BadToken::RetiredKey));
+        let verified = verify(&token, &keys(1_800_000_001)).unwrap();
+        assert!(verified.key_retired_at.is_some());
+        // Nor does a voucher's key sign receipts.
+        let other = Signer::new(Purpose::Voucher, &[7; 32]);
+        let keys = KeySet::new(&Jwks { keys: vec![other.jwk()] });
+        assert_eq!(verify(&token, &keys), Err(BadToken::UnknownKey));
+    }
+}

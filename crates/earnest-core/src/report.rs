@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::authorize::{Chosen, audience, legs, split, tab_facts, used};
+use crate::approval::Grant;
+use crate::authorize::{Chosen, audience, grant_account, legs, split, tab_facts, used};
 use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
@@ -133,7 +134,7 @@ impl Unit for Resolve {
             }
             PurchaseState::Unbilled => step(Step::Done(ReportOutcome::LateUnbilled, None)),
             // A delivery that was reported as failed stays failed, whatever was held since.
-            _ if purchase.failed == Some(self.told.claims.jti) => {
+            _ if purchase.has_failed(self.told.claims.jti) => {
                 step(Step::Done(ReportOutcome::Released, None))
             }
             PurchaseState::Held if failed && latest => {
@@ -185,9 +186,12 @@ impl Resolve {
         let wait = self.settings.report_grace_seconds.min(left).max(0).saturating_mul(1_000);
         let clock = view.row::<ReportClock>(ReportClock::ID)?.map_or(0, |clock| clock.elapsed_ms);
         let by = clock.saturating_add(wait);
-        if purchase.report_by.is_none_or(|known| by > known) {
+        let jti = self.told.claims.jti;
+        let later = purchase.report_by.is_none_or(|known| by > known);
+        if later || purchase.serving != Some(jti) {
             let mut purchase = purchase.clone();
-            purchase.report_by = Some(by);
+            purchase.report_by = purchase.report_by.max(Some(by));
+            purchase.serving = Some(jti);
             purchase.updated_at = now;
             effects.put(purchase)?;
         }
@@ -256,7 +260,7 @@ fn note_failure(
     now: Timestamp,
 ) -> Result<Effects<Step>, Stop> {
     let mut purchase = purchase.clone();
-    purchase.failed = Some(jti);
+    purchase.fail(jti);
     purchase.updated_at = now;
     let mut effects = Effects::answer(Step::Done(ReportOutcome::Released, None));
     effects.put(purchase)?;
@@ -274,7 +278,10 @@ fn release(
     let mut purchase = purchase.clone();
     tab.resolve_hold();
     purchase.state = state;
-    purchase.failed = failed.or(purchase.failed);
+    if let Some(jti) = failed {
+        purchase.fail(jti);
+    }
+    purchase.serving = None;
     purchase.report_by = None;
     purchase.updated_at = now;
     let mut effects = Effects::answer(Step::Done(ReportOutcome::Released, None));
@@ -324,6 +331,11 @@ impl Unit for LateLine {
         // it here: the purchase was read beforehand, and its agent never changes.
         touches.row::<Agent>(self.agent);
         touches.row::<Policy>(PolicySubject::Agent(self.agent));
+        let purchase = view.peek::<Purchase>(self.told.claims.sub);
+        if let Some(grant) = purchase.and_then(|purchase| purchase.grant) {
+            touches.row::<Grant>(grant);
+            touches.account(grant_account(self.agent, grant));
+        }
         if let Some(owner) = view.peek::<Owner>(self.owner) {
             let session = SessionId::from_value(owner.open_tab.unwrap_or(self.no_tab).value());
             let day = owner.zone_at(now).day(now);
@@ -356,16 +368,19 @@ impl Unit for LateLine {
             // A hold exists after all: it was made between the two units.
             PurchaseState::Held => return Ok(Effects::answer(Step::Moved)),
             // Reported as failed between the two units.
-            _ if purchase.failed == Some(self.told.claims.jti) => {
+            _ if purchase.has_failed(self.told.claims.jti) => {
                 return Ok(Effects::answer(Step::Done(ReportOutcome::Released, None)));
             }
             _ => {}
         }
         let too_late = now.as_second() > self.told.claims.exp.saturating_add(LATE_SECONDS);
         let caps = if too_late { None } else { self.caps(view, due, now)? };
-        match caps {
-            Some((caps, tab)) => self.book(view, purchase, due, caps, tab, now),
-            None => unbilled(purchase, now),
+        let grant = self.grant(view, purchase, due)?;
+        match (caps, grant) {
+            (Some((caps, tab)), Ok(grant)) => {
+                self.book(view, purchase, due, (caps, grant), tab, now)
+            }
+            _ => unbilled(purchase, now),
         }
     }
 }
@@ -401,27 +416,41 @@ impl LateLine {
         Ok(policy::decide_late(&facts, due, now).ok().map(|caps| (caps, place.tab)))
     }
 
+    /// The grant that the purchase was allowed under, if it still has room: its room came back with
+    /// the hold, and the owner bounded what may be spent without another question.
+    fn grant(
+        &self,
+        view: &View,
+        purchase: &Purchase,
+        due: Micros,
+    ) -> Result<Result<Option<Grant>, NoRoom>, Stop> {
+        let Some(id) = purchase.grant else { return Ok(Ok(None)) };
+        let grant = view.need::<Grant>(id)?;
+        let used = view.totals(grant_account(self.agent, id))?.debits();
+        let after = used.and_then(|used| used.checked_add(due));
+        let fits = after.is_some_and(|after| after <= grant.cap_micros);
+        Ok(if fits { Ok(Some(grant.clone())) } else { Err(NoRoom) })
+    }
+
     fn book(
         &self,
         view: &View,
         purchase: &Purchase,
         due: Micros,
-        caps: policy::Caps,
+        (caps, grant): (policy::Caps, Option<Grant>),
         mut tab: Tab,
         now: Timestamp,
     ) -> Result<Effects<Step>, Stop> {
         let owner = view.need::<Owner>(self.owner)?;
         let day = owner.zone_at(now).day(now);
         let accounts = limit_accounts(owner.id, self.agent, tab.session(), day);
-        let chosen = Chosen { approval: None, grant: None, accounts };
+        let chosen = Chosen { approval: None, grant, accounts };
         let billed = Purchase { price_micros: due, ..purchase.clone() };
         let legs = legs(&billed, tab.owed(), &caps, &chosen)?;
         let mut purchase = purchase.clone();
         mark_billed(&mut purchase, &mut tab, due, now);
         purchase.day = Some(day);
         purchase.hold = Some(self.chain);
-        // The grant's room was given back with the hold; a late line draws on today's caps alone.
-        purchase.grant = None;
         let mut effects = Effects::answer(Step::Done(ReportOutcome::LateBilled, Some(due)));
         effects.op(Op::Move { id: self.chain, cause: Cause::TabLine, legs });
         let data = json!({ "purchase": purchase.id, "amount_micros": due, "late": true });
@@ -431,6 +460,9 @@ impl LateLine {
         Ok(effects)
     }
 }
+
+/// A grant that has no room for the line any more.
+struct NoRoom;
 
 fn unbilled(purchase: &Purchase, now: Timestamp) -> Result<Effects<Step>, Stop> {
     let mut purchase = purchase.clone();

@@ -428,8 +428,10 @@ impl<A> Effects<A> {
     /// [`Stop::Bug`] when the row cannot be written as JSON.
     pub fn put<R: Record>(&mut self, row: R) -> Result<(), Stop> {
         let key = RowKey { kind: R::KIND, id: row.id() };
-        let bytes =
-            serde_json::to_vec(&row).map_err(|why| Stop::Bug(format!("row {key}: {why}")))?;
+        // Most rows fit, so that writing one does not move it several times.
+        let mut bytes = Vec::with_capacity(1024);
+        serde_json::to_writer(&mut bytes, &row)
+            .map_err(|why| Stop::Bug(format!("row {key}: {why}")))?;
         self.puts.retain(|put| put.key != key);
         let lists = row.lists();
         self.puts.push(Put { key, row: Arc::new(row), bytes, lists, lists_of: lists_of::<R> });

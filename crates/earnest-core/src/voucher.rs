@@ -222,3 +222,122 @@ pub struct ReportAnswer {
     /// One a report.
     pub results: Vec<ReportResult>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jws::{Jwks, Signer};
+    use serde_json::{Value, json};
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(NOW).unwrap()
+    }
+
+    fn claims() -> Value {
+        json!({ "iss": "https://earnest.example", "aud": "sel_00000000000000000000000001",
+            "sub": "pur_00000000000000000000000001", "jti": "vch_00000000000000000000000001",
+            "iat": NOW, "exp": NOW + 120, "amount_micros": 20_000, "currency": "USD",
+            "quote": "qte_00000000000000000000000001", "method": "GET",
+            "resource": "https://api.example/weather", "body": crate::quote::body_digest(b"") })
+    }
+
+    /// What reading says of a voucher with one thing changed.
+    fn check(expect: Result<(), &str>, change: impl FnOnce(&mut Value)) {
+        let signer = Signer::new(Purpose::Voucher, &[7; 32]);
+        let keys = KeySet::new(&Jwks { keys: vec![signer.jwk()] });
+        let mut claims = claims();
+        change(&mut claims);
+        let token = signer.sign(&claims).unwrap();
+        let found = read(&token, &keys, now());
+        let code = found.as_ref().map(|_| ()).map_err(|refusal| refusal.code.as_str());
+        assert_eq!(code, expect, "{claims}");
+    }
+
+    fn set(field: &'static str, value: Value) -> impl FnOnce(&mut Value) {
+        move |claims| claims[field] = value
+    }
+
+    #[test]
+    fn only_a_sane_life_is_read() {
+        check(Ok(()), |_| ());
+        check(Ok(()), set("exp", json!(NOW + 1)));
+        // Expired long ago: still a voucher, and whoever asks whether it was used must be told so.
+        check(Ok(()), |claims| {
+            claims["iat"] = json!(NOW - 9_000);
+            claims["exp"] = json!(NOW - 8_880);
+        });
+        for (field, value) in [
+            ("exp", json!(NOW + 121)),
+            ("exp", json!(NOW)),
+            ("exp", json!(NOW - 1)),
+            ("exp", json!(i64::MAX)),
+            ("iat", json!(i64::MIN)),
+            ("exp", json!(null)),
+            ("exp", json!("soon")),
+            ("exp", json!(1.5)),
+        ] {
+            check(Err("voucher_invalid"), set(field, value));
+        }
+        // A seller's clock may lag five seconds, not six.
+        for (ahead, expect) in [(5, Ok(())), (6, Err("voucher_invalid"))] {
+            check(expect, |claims| {
+                claims["iat"] = json!(NOW + ahead);
+                claims["exp"] = json!(NOW + ahead + 120);
+            });
+        }
+    }
+
+    #[test]
+    fn claims_that_make_no_sense_are_invalid() {
+        for (field, value) in [
+            ("amount_micros", json!(0)),
+            ("amount_micros", json!(-1)),
+            ("amount_micros", json!("20000")),
+            ("max_micros", json!(20_001)),
+            ("max_micros", json!(19_999)),
+            ("currency", json!("EUR")),
+            ("aud", json!("own_00000000000000000000000001")),
+            ("extra", json!(true)),
+        ] {
+            check(Err("voucher_invalid"), set(field, value));
+        }
+        check(Ok(()), set("max_micros", json!(20_000)));
+        check(Err("voucher_invalid"), |claims| {
+            claims.as_object_mut().unwrap().remove("exp");
+        });
+    }
+
+    #[test]
+    fn a_voucher_opens_one_request_at_one_price() {
+        let claims: Claims = serde_json::from_value(claims()).unwrap();
+        let own = claims.request();
+        let price = |micros| Price::Fixed(Micros::constant(micros));
+        let scope = |seller, request: &Resource, price| {
+            claims.check_scope(seller, request, price).map_err(|refusal| refusal.detail)
+        };
+        let differs = |what: &str| Err(format!("the voucher is for another {what}"));
+        assert_eq!(scope(claims.aud, &own, price(20_000)), Ok(()));
+        // A price that fell is still paid as agreed; one that rose needs a new quote.
+        assert_eq!(scope(claims.aud, &own, price(1)), Ok(()));
+        assert_eq!(scope(claims.aud, &own, price(20_001)), differs("price"));
+        let ceiling = Price::UpTo(Micros::constant(20_000));
+        assert_eq!(scope(claims.aud, &own, ceiling), differs("price"));
+        assert_eq!(scope(SellerId::from_value(2), &own, price(20_000)), differs("seller"));
+        let other = Resource { method: "POST".to_owned(), ..own.clone() };
+        assert_eq!(scope(claims.aud, &other, price(20_000)), differs("method"));
+        let other = Resource { url: format!("{}?x", own.url), ..own.clone() };
+        assert_eq!(scope(claims.aud, &other, price(20_000)), differs("resource"));
+        let other = Resource { body_sha256: crate::quote::body_digest(b"x"), ..own };
+        assert_eq!(scope(claims.aud, &other, price(20_000)), differs("body"));
+    }
+
+    #[test]
+    fn it_ends_with_its_last_second() {
+        let claims: Claims = serde_json::from_value(claims()).unwrap();
+        let at = |seconds| Timestamp::from_second(NOW + seconds).unwrap();
+        assert!(!claims.is_expired(at(119)));
+        assert!(claims.is_expired(at(120)));
+    }
+}

@@ -1,7 +1,7 @@
 //! What an engine needs of the place the books are kept in; everything that differs between
 //! memory, SQLite and (later) PostgreSQL is behind it.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use earnest_core::entry::{Entry, KeyLine};
 use earnest_core::ledger::{AccountId, Hold};
@@ -87,7 +87,7 @@ pub(crate) struct Recovered {
 impl Recovered {
     /// Cheap checks that must hold of any books; `audit` makes the thorough ones.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let mut sums = HashMap::new();
+        let mut sums = HashMap::default();
         for (id, slot) in &self.accounts {
             if slot.last_seq > self.head.seq {
                 return Err(format!("`{id}` changed after the end of the log"));

@@ -1,6 +1,6 @@
 //! A bounded map that forgets what was not asked for lately.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::hash::Hash;
 
 /// Two generations: what is used moves to the young one; when that is full it becomes the old one,
@@ -13,7 +13,7 @@ pub(crate) struct Cache<K, V> {
 
 impl<K: Eq + Hash, V> Cache<K, V> {
     pub(crate) fn new(room: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), room: room.max(1) }
+        Self { young: HashMap::default(), old: HashMap::default(), room: room.max(1) }
     }
 
     pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
@@ -26,7 +26,9 @@ impl<K: Eq + Hash, V> Cache<K, V> {
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.room && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
+            // Swapped, not taken: both keep their room, so neither grows again from nothing.
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
         }
         self.old.remove(&key);
         self.young.insert(key, value);

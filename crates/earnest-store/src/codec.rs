@@ -75,7 +75,7 @@ pub(crate) fn encode<N: Numbers>(
     accounts: &[(AccountId, u64, u64)],
     numbers: &mut N,
 ) -> Result<Vec<u8>, N::Error> {
-    let mut out = Writer(Vec::with_capacity(256));
+    let mut out = Writer(Vec::with_capacity(1024));
     out.0.push(VERSION);
     out.number(numbers.word(&entry.name)?);
     match &entry.key {

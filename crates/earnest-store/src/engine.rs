@@ -12,9 +12,9 @@
 //!   unit at fault is alone;
 //! - a COMMIT that fails leaves what is in memory in doubt: it is dropped and read again.
 
+use foldhash::HashMap;
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use earnest_core::entry::{Entry, EventLine, KeyLine, PutLine, digest};
@@ -62,6 +62,9 @@ pub(crate) struct Engine<B> {
     doubt: Option<String>,
 }
 
+/// A key and where it stands.
+type Addressed = (KeyAddress, Key);
+
 /// Why a unit recorded nothing, or only its fingerprint.
 enum End {
     Refused(Box<Refusal>),
@@ -80,7 +83,7 @@ impl<B: Backend> Engine<B> {
     /// Reads the books and checks that they can be trusted.
     pub(crate) fn new(backend: B, settings: Settings) -> Result<Self, String> {
         let (rows, holds) = (Cache::new(settings.cached), Cache::new(settings.cached));
-        let (accounts, head) = (HashMap::new(), Head::GENESIS);
+        let (accounts, head) = (HashMap::default(), Head::GENESIS);
         let mut engine = Self { backend, settings, accounts, head, rows, holds, doubt: None };
         engine.recover()?;
         Ok(engine)
@@ -124,7 +127,7 @@ impl<B: Backend> Engine<B> {
             return give_up(tasks, &why);
         }
         let numbered = u64::try_from(self.accounts.len()).unwrap_or(u64::MAX);
-        let mut batch = Batch::new(self.head, numbered);
+        let mut batch = Batch::new(self.head, numbered, tasks.len());
         let mut ends = Vec::with_capacity(tasks.len());
         for task in tasks.iter_mut() {
             match self.run_unit(&mut batch, task.as_mut(), now) {
@@ -196,13 +199,7 @@ impl<B: Backend> Engine<B> {
         now: Timestamp,
     ) -> Result<Result<(), SubmitError>, String> {
         let name = task.name();
-        // A panic may leave the unit's own layer half-made, which is dropped; the batch's layer
-        // changes only after the last call into the unit.
-        let attempt = catch_unwind(AssertUnwindSafe(|| self.attempt(batch, task, now)));
-        let end = match attempt {
-            Ok(end) => end,
-            Err(panic) => Err(End::Bug(format!("panicked: {}", panic_text(panic.as_ref())))),
-        };
+        let end = self.attempt(batch, task, now);
         match end {
             Ok(()) => Ok(Ok(())),
             Err(End::Refused(refusal)) => Ok(Err(SubmitError::Refused(refusal))),
@@ -224,11 +221,11 @@ impl<B: Backend> Engine<B> {
         task: &mut dyn Task,
         now: Timestamp,
     ) -> Result<(), End> {
-        let key = task.key();
+        let key = guarded(|| task.key())?.map(|key| (KeyAddress::of(&key), key));
         let used = self.key_use(batch, key.as_ref())?;
         let fresh = used == KeyUse::Fresh;
         let view = self.load(batch, task, used, now)?;
-        match task.decide(&view, now) {
+        match guarded(|| task.decide(&view, now))? {
             Ok(effects) => self.record(batch, task.name(), key, &view, effects, now),
             Err(Stop::Bug(why)) => Err(End::Bug(why)),
             Err(Stop::Refused(refusal)) => {
@@ -244,12 +241,11 @@ impl<B: Backend> Engine<B> {
     }
 
     // INVARIANT: one_id_one_fingerprint
-    fn key_use(&mut self, batch: &Batch, key: Option<&Key>) -> Result<KeyUse, End> {
-        let Some(key) = key else { return Ok(KeyUse::None) };
-        let address = KeyAddress::of(key);
-        let stored = match batch.keys.get(&address) {
+    fn key_use(&mut self, batch: &Batch, key: Option<&Addressed>) -> Result<KeyUse, End> {
+        let Some((address, key)) = key else { return Ok(KeyUse::None) };
+        let stored = match batch.keys.get(address) {
             Some(line) => Some(line.clone()),
-            None => self.backend.key(address)?,
+            None => self.backend.key(*address)?,
         };
         Ok(match stored {
             None => KeyUse::Fresh,
@@ -269,7 +265,7 @@ impl<B: Backend> Engine<B> {
         let mut view = View::new(used);
         let mut latest = 0;
         for _ in 0..MOST_ROUNDS {
-            let mut touches = task.touches(&view, now);
+            let mut touches = guarded(|| task.touches(&view, now))?;
             touches.rows.retain(|touch| !view.has_row(&touch.key));
             touches.holds.retain(|id| !view.has_hold(*id));
             touches.accounts.retain(|id| !view.has_account(*id));
@@ -313,7 +309,7 @@ impl<B: Backend> Engine<B> {
             return Ok(Some(row.clone()));
         }
         let Some(bytes) = self.backend.row(&touch.key)? else { return Ok(None) };
-        let row = (touch.decode)(&bytes)
+        let row = guarded(|| (touch.decode)(&bytes))?
             .map_err(|why| End::Bug(format!("row {} cannot be read: {why}", touch.key)))?;
         self.rows.insert(touch.key.clone(), row.clone());
         Ok(Some(row))
@@ -342,12 +338,12 @@ impl<B: Backend> Engine<B> {
         &mut self,
         batch: &mut Batch,
         name: &'static str,
-        key: Option<Key>,
+        key: Option<Addressed>,
         view: &View,
         effects: Effects<()>,
         now: Timestamp,
     ) -> Result<(), End> {
-        let key = key_line(view.key(), key, &effects)?;
+        let (address, key) = key_line(view.key(), key, &effects)?.unzip();
         let Effects { ops, puts, events, .. } = effects;
         if key.is_none() && ops.is_empty() && puts.is_empty() && events.is_empty() {
             return Ok(());
@@ -364,6 +360,7 @@ impl<B: Backend> Engine<B> {
             applied.map_err(End::Rejected)?;
         }
         let lines = puts.iter().map(put_line).collect();
+        let rows = guarded(|| dirty_rows(batch, view, puts))?;
         let entry = Entry {
             seq: batch.head.seq.saturating_add(1),
             at: stamp(batch.head, now),
@@ -374,12 +371,10 @@ impl<B: Backend> Engine<B> {
             events: events.into_iter().map(EventLine::from).collect(),
         };
         let UnitBooks { accounts, holds, .. } = books;
-        self.place(batch, entry, &accounts)?;
+        self.place(batch, entry, address, &accounts)?;
         // From here it must succeed.
         batch.holds.extend(holds);
-        for put in puts {
-            put_row(batch, view, put);
-        }
+        batch.rows.extend(rows);
         Ok(())
     }
 
@@ -388,6 +383,7 @@ impl<B: Backend> Engine<B> {
         &mut self,
         batch: &mut Batch,
         entry: Entry,
+        key: Option<KeyAddress>,
         accounts: &[(AccountId, Totals)],
     ) -> Result<(), End> {
         let mut numbered = batch.numbered;
@@ -403,7 +399,6 @@ impl<B: Backend> Engine<B> {
             numbers.push((*id, no, last_seq));
         }
         let hash = entry.hash(&batch.head.hash);
-        let key = entry.key.as_ref().map(KeyAddress::of_line);
         #[cfg(feature = "planted")]
         let key = key.filter(|_| !crate::planted::on(crate::planted::Bug::SkipKeyInsert));
         self.backend.record(&Recorded { entry: &entry, hash, accounts: &numbers, key })?;
@@ -423,15 +418,15 @@ impl<B: Backend> Engine<B> {
 /// What the log says of the unit's key: nothing when the key is known and stays as it is.
 fn key_line(
     used: &KeyUse,
-    key: Option<Key>,
+    key: Option<Addressed>,
     effects: &Effects<()>,
-) -> Result<Option<KeyLine>, End> {
-    let Some(key) = key else { return Ok(None) };
+) -> Result<Option<(KeyAddress, KeyLine)>, End> {
+    let Some((address, key)) = key else { return Ok(None) };
     let bind = effects.bind.clone();
     match used {
-        KeyUse::None | KeyUse::Fresh => Ok(Some(KeyLine::new(key, bind))),
+        KeyUse::None | KeyUse::Fresh => Ok(Some((address, KeyLine::new(key, bind)))),
         KeyUse::Same { bound } if bind.is_none() || bind == *bound => Ok(None),
-        KeyUse::Same { .. } => Ok(Some(KeyLine::new(key, bind))),
+        KeyUse::Same { .. } => Ok(Some((address, KeyLine::new(key, bind)))),
         // INVARIANT: other_arguments_change_nothing
         KeyUse::Other { .. } => {
             let changes = !effects.ops.is_empty() || !effects.puts.is_empty() || bind.is_some();
@@ -455,20 +450,31 @@ fn put_line(put: &Put) -> PutLine {
     PutLine { kind, id: put.key.id.clone(), digest: digest(&put.bytes) }
 }
 
-fn put_row(batch: &mut Batch, view: &View, put: Put) {
-    let Put { key, row, bytes, mut lists, lists_of } = put;
-    lists.sort();
-    lists.dedup();
-    let before = match batch.rows.get(&key) {
-        Some(dirty) => dirty.before.clone(),
-        None => {
-            let mut before = view.loaded(&key).map(lists_of).unwrap_or_default();
-            before.sort();
-            before.dedup();
-            before
-        }
+/// The rows as the batch will keep them: each with the lists that it stands in on disk.
+fn dirty_rows(batch: &Batch, view: &View, puts: Vec<Put>) -> Vec<(RowKey, DirtyRow)> {
+    let dirty = |put: Put| {
+        let Put { key, row, bytes, mut lists, lists_of } = put;
+        lists.sort();
+        lists.dedup();
+        let before = match batch.rows.get(&key) {
+            Some(dirty) => dirty.before.clone(),
+            None => {
+                let mut before = view.loaded(&key).map(lists_of).unwrap_or_default();
+                before.sort();
+                before.dedup();
+                before
+            }
+        };
+        (key, DirtyRow { row, bytes, lists, before })
     };
-    batch.rows.insert(key, DirtyRow { row, bytes, lists, before });
+    puts.into_iter().map(dirty).collect()
+}
+
+/// Runs code that belongs to a unit. A panic in it is the unit's, whose layer is dropped; a panic
+/// anywhere else is the engine's own, after which nothing in memory is trusted.
+fn guarded<T>(of_the_unit: impl FnOnce() -> T) -> Result<T, End> {
+    catch_unwind(AssertUnwindSafe(of_the_unit))
+        .map_err(|panic| End::Bug(format!("panicked: {}", panic_text(panic.as_ref()))))
 }
 
 fn lowest_rank(touches: &Touches) -> Option<u8> {
@@ -500,3 +506,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "?".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

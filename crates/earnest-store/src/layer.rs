@@ -3,8 +3,9 @@
 //! A unit writes into a layer of its own, which is merged into its batch's when it succeeds and
 //! dropped when it does not; the batch's is merged into memory after the commit.
 
+use foldhash::HashMap;
+use foldhash::fast::RandomState;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use earnest_core::entry::KeyLine;
 use earnest_core::id::TransferId;
@@ -54,12 +55,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(head: Head, numbered: u64) -> Self {
+    /// An empty layer for so many units.
+    pub(crate) fn new(head: Head, numbered: u64, units: usize) -> Self {
+        let hasher = RandomState::default;
         Self {
-            accounts: HashMap::new(),
-            holds: HashMap::new(),
-            rows: HashMap::new(),
-            keys: HashMap::new(),
+            accounts: HashMap::with_capacity_and_hasher(units.saturating_mul(4), hasher()),
+            holds: HashMap::with_capacity_and_hasher(units, hasher()),
+            rows: HashMap::with_capacity_and_hasher(units.saturating_mul(2), hasher()),
+            keys: HashMap::with_capacity_and_hasher(units, hasher()),
             head,
             numbered,
         }

@@ -235,7 +235,8 @@ pub(crate) trait Source {
     fn keys(&self) -> Read<Vec<(KeyAddress, u64)>>;
 }
 
-/// The books at one moment.
+/// The books at one moment. Every read fails with [`ReadError::Unavailable`] when the database does
+/// not answer, and with [`ReadError::Damaged`] when what is stored cannot be understood.
 pub struct Snapshot<'a>(pub(crate) &'a dyn Source);
 
 impl Snapshot<'_> {
@@ -498,7 +499,8 @@ pub(crate) enum Shelf {
 
 impl Reader {
     /// Runs several reads against the books at one moment. Keep it short: while it runs, the
-    /// write-ahead log cannot be folded.
+    /// write-ahead log cannot be folded, and books in memory cannot be written at all. Do not ask
+    /// the reader again from inside.
     ///
     /// # Errors
     /// What `read` returns, and [`ReadError::Unavailable`] when the database does not answer.

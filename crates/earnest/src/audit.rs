@@ -7,7 +7,7 @@
 //! # use earnest_store::{Options, Store};
 //! let store = Store::open(Options::memory("simulated", Arc::new(|| Timestamp::UNIX_EPOCH))).unwrap();
 //! let (auditor, seen) = earnest::audit::auditor();
-//! assert_eq!(auditor.run(&store.reader()).unwrap(), []);
+//! assert_eq!(auditor.run(store.reader()).unwrap(), []);
 //! assert_eq!(seen.get().entries, 0);
 //! ```
 
@@ -165,5 +165,57 @@ impl Check for Holds {
         let mut breaches = Vec::new();
         (self.holds)(&books.rows, &books.fold, &mut breaches);
         Ok(breaches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use earnest_core::admin::{CreateOwner, Creation};
+    use earnest_core::id::{OwnerId, Seed, TabId};
+    use earnest_core::party::Principal;
+    use earnest_core::time::{Timestamp, Zone};
+    use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
+    use earnest_store::{Options, Store};
+
+    use super::*;
+
+    /// A unit with a bug: an owner is told of a tab that is not there.
+    struct Spoil(OwnerId);
+
+    impl Unit for Spoil {
+        type Answer = ();
+        fn name(&self) -> &'static str {
+            "owner.spoil"
+        }
+        fn touches(&self, _: &View, _: Timestamp) -> Touches {
+            let mut touches = Touches::new();
+            touches.row::<Owner>(self.0);
+            touches
+        }
+        fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+            let mut owner = view.need::<Owner>(self.0)?.clone();
+            owner.open_tab = Some(TabId::new(Seed { unix_ms: 1, random: 2 }));
+            let mut effects = Effects::answer(());
+            effects.put(owner)?;
+            Ok(effects)
+        }
+    }
+
+    #[test]
+    fn what_only_the_business_knows_is_audited_under_its_own_name() {
+        let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+        let store = Store::open(Options::memory("simulated", clock)).unwrap();
+        let creation = Creation { by: Principal::Operator, name: "a".to_owned(), key: None };
+        let id = OwnerId::new(Seed { unix_ms: 1, random: 1 });
+        store.submit_blocking(CreateOwner { creation, id, zone: Zone::utc() }).unwrap();
+        let first = || {
+            let findings = auditor().0.run(store.reader()).unwrap();
+            findings.first().map(|finding| finding.invariant)
+        };
+        assert_eq!(first(), None);
+        store.submit_blocking(Spoil(id)).unwrap();
+        assert_eq!(first(), Some("an_owner_knows_its_tabs"));
     }
 }

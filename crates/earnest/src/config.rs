@@ -226,20 +226,33 @@ fn merge(base: &mut toml::Table, over: toml::Table) {
 
 fn read_files(overrides: &Overrides) -> Result<File, ConfigError> {
     let mut all = toml::Table::new();
-    if let Some(dir) = &overrides.user_dir
-        && let Some(table) = read_table(&dir.join("earnest.toml"), false)?
-    {
+    let mut last = PathBuf::from("earnest.toml");
+    for (path, table) in tables(overrides)? {
         merge(&mut all, table);
+        last = path;
+    }
+    all.try_into().map_err(|why: toml::de::Error| ConfigError::File {
+        path: last,
+        why: why.message().to_owned(),
+    })
+}
+
+/// The settings files that are there, the weaker first, as they are written.
+///
+/// # Errors
+/// When one cannot be read, or the one that was asked for is not there.
+pub fn tables(overrides: &Overrides) -> Result<Vec<(PathBuf, toml::Table)>, ConfigError> {
+    let mut found = Vec::new();
+    if let Some(dir) = &overrides.user_dir {
+        let path = dir.join("earnest.toml");
+        found.extend(read_table(&path, false)?.map(|table| (path, table)));
     }
     let (path, needed) = match &overrides.file {
         Some(path) => (path.clone(), true),
         None => (PathBuf::from("earnest.toml"), false),
     };
-    if let Some(table) = read_table(&path, needed)? {
-        merge(&mut all, table);
-    }
-    all.try_into()
-        .map_err(|why: toml::de::Error| ConfigError::File { path, why: why.message().to_owned() })
+    found.extend(read_table(&path, needed)?.map(|table| (path, table)));
+    Ok(found)
 }
 
 fn read_table(path: &Path, needed: bool) -> Result<Option<toml::Table>, ConfigError> {

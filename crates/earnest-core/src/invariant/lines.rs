@@ -190,20 +190,31 @@ fn takes_lines(settlement: &Settlement) -> bool {
 /// lines of a tab are numbered from 1 without a gap.
 pub(super) fn each_line_stands_in_one_place(rows: &Rows, _: &Fold, breaches: &mut Vec<String>) {
     let lines = rows.lines();
-    let settled: Vec<LineRange> = rows
-        .settlements
-        .values()
-        .filter(|settlement| takes_lines(settlement))
-        .flat_map(|settlement| settlement.lines.iter().copied())
-        .collect();
-    let waiting: Vec<LineRange> = rows.tabs.values().flat_map(|tab| tab.unsettled()).collect();
+    let mut places: BTreeMap<(TabId, u64), (u64, u64)> = BTreeMap::new();
+    let mut put = |range: &LineRange, place: fn(&mut (u64, u64)) -> &mut u64| {
+        let mut count: u64 = 0;
+        for (at, _) in within(&lines, range) {
+            count = count.saturating_add(1);
+            let known = place(places.entry(at).or_default());
+            *known = known.saturating_add(1);
+        }
+        if count != range.to.saturating_sub(range.from) {
+            breaches.push(format!("{range:?} names {count} lines"));
+        }
+    };
+    for settlement in rows.settlements.values().filter(|settlement| takes_lines(settlement)) {
+        settlement.lines.iter().for_each(|range| put(range, |(listed, _)| listed));
+    }
+    for tab in rows.tabs.values() {
+        tab.unsettled().iter().for_each(|range| put(range, |(_, waits)| waits));
+    }
     let lost: BTreeSet<TabId> = written_off(rows);
-    for ((tab, line), purchase) in &lines {
-        let listed = settled.iter().filter(|range| within(range, *tab, *line)).count();
-        let waits = waiting.iter().filter(|range| within(range, *tab, *line)).count();
-        let places = listed.saturating_add(waits);
-        let expect = if places == 0 && lost.contains(tab) { 0 } else { 1 };
-        if places != expect {
+    for (at, purchase) in &lines {
+        let (tab, line) = at;
+        let (listed, waits) = places.get(at).copied().unwrap_or_default();
+        let count = listed.saturating_add(waits);
+        let expect = if count == 0 && lost.contains(tab) { 0 } else { 1 };
+        if count != expect {
             breaches.push(format!(
                 "{} is line {line} of {tab}: in {listed} settlements, waiting on {waits} tabs",
                 purchase.id
@@ -221,19 +232,20 @@ pub(super) fn each_line_stands_in_one_place(rows: &Rows, _: &Fold, breaches: &mu
 
 /// Tabs whose waiting lines were written off: their own, or those of a tab they were carried to.
 fn written_off(rows: &Rows) -> BTreeSet<TabId> {
-    let gone = |start: TabId| {
-        let mut at = Some(start);
-        // Each step is to a later tab, so there are at most as many as tabs.
-        for _ in 0..=rows.tabs.len() {
-            let Some(tab) = at.and_then(|id| rows.tabs.get(&id)) else { return false };
-            if tab.state == TabState::WrittenOff {
-                return true;
+    let gone = rows.tabs.values().filter(|tab| tab.state == TabState::WrittenOff);
+    let mut lost: BTreeSet<TabId> = gone.map(|tab| tab.id).collect();
+    loop {
+        let known = lost.len();
+        // Ids rise with time and a rest is carried forward, so one round backwards finds nearly all.
+        for tab in rows.tabs.values().rev() {
+            if tab.carried_to.is_some_and(|next| lost.contains(&next)) {
+                lost.insert(tab.id);
             }
-            at = tab.carried_to;
         }
-        false
-    };
-    rows.tabs.keys().copied().filter(|tab| gone(*tab)).collect()
+        if lost.len() == known {
+            return lost;
+        }
+    }
 }
 
 /// The sum of all lines ever billed.

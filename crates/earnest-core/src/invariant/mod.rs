@@ -109,19 +109,24 @@ fn wide(amount: Micros) -> i128 {
     i128::from(amount.get())
 }
 
-/// Whether a line, by its number, is within a range of its tab.
-fn within(range: &LineRange, tab: TabId, line: u64) -> bool {
-    range.tab == tab && line > range.from && line <= range.to
+/// The lines within a range, in order.
+fn within<'a>(
+    lines: &'a BTreeMap<(TabId, u64), &'a Purchase>,
+    range: &LineRange,
+) -> impl Iterator<Item = ((TabId, u64), &'a Purchase)> {
+    // An empty or turned range holds nothing, and may not be asked for.
+    let (from, to) = (range.from.saturating_add(1), range.to);
+    let some = (from <= to).then(|| lines.range((range.tab, from)..=(range.tab, to)));
+    some.into_iter().flatten().map(|(at, purchase)| (*at, *purchase))
 }
 
 /// The sum of the lines within ranges.
 fn sum_of(lines: &BTreeMap<(TabId, u64), &Purchase>, ranges: &[LineRange]) -> i128 {
-    let inside = |(tab, line): &(TabId, u64)| ranges.iter().any(|r| within(r, *tab, *line));
-    let amounts = lines.iter().filter(|(at, _)| inside(at)).map(|(_, p)| p.billed_micros);
-    amounts.flatten().map(wide).sum()
+    let inside = ranges.iter().flat_map(|range| within(lines, range));
+    inside.filter_map(|(_, purchase)| purchase.billed_micros).map(wide).sum()
 }
 
-/// Amounts by whatever they are counted under.
+/// The chain of that id, where there is one.
 fn chain_of(fold: &Fold, id: Option<TransferId>) -> Option<&Chain> {
     fold.chains.get(&id?)
 }

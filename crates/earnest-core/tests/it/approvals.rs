@@ -11,7 +11,7 @@ use earnest_core::time::after;
 use earnest_core::voucher::Fate;
 use earnest_store::SubmitError;
 
-use crate::world::{Buyer, Shop, World, each, micros};
+use crate::world::{Buyer, Shop, World, each, each_with, impatient, micros};
 
 /// Everything above 0.20 asks.
 fn asking(world: &World) -> (Buyer, Shop) {
@@ -197,5 +197,25 @@ fn a_grant_never_overrides_a_cap() {
         world.limit(PolicySubject::Owner(buyer.owner), buyer.owner, limits);
         assert_eq!(world.word(buyer, "a", &quote), "held");
         assert_eq!(world.word(buyer, "b", &quote), "policy_denied/daily_cap");
+    });
+}
+
+#[test]
+fn a_late_line_draws_on_its_grant() {
+    each_with(&impatient(), |world| {
+        let (buyer, shop) = asking(world);
+        let quote = world.fixed(&shop, 300_000);
+        let (_, approval) = world.ask(buyer, "a", &quote);
+        world.grant(&approval, 600_000, 3_600);
+        let purchase = world.buy_as(buyer, "a", &quote);
+        assert!(purchase.grant.is_some());
+        let told = world.told(&world.claims(&purchase), Fate::Redeemed);
+        world.outlive();
+        assert!(world.expire(purchase.id));
+        world.report(&told);
+        assert_eq!(world.row::<Purchase>(purchase.id).grant, purchase.grant);
+        // Its room came back with the hold and was used again by the late line: one more fits.
+        assert_eq!(world.word(buyer, "b", &world.fixed(&shop, 300_000)), "held");
+        assert_eq!(world.word(buyer, "c", &world.fixed(&shop, 300_000)), "waiting");
     });
 }

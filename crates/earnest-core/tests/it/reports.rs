@@ -465,3 +465,41 @@ fn a_posting_hold_never_fails_on_pause_freeze_or_a_lowered_cap() {
         assert_eq!(world.thousandths(Account::TabOwed(tab)), "0/400/0/0");
     });
 }
+
+/// Every voucher that was reported as failed stays so, not only the one that failed last.
+#[test]
+fn a_failed_voucher_stays_failed_after_others_failed() {
+    in_memory(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let quote = world.fixed(&shop, PRICE);
+        let mut failed = Vec::new();
+        for _ in 0..3 {
+            let claims = claimed(world, buyer, &quote);
+            let step = world.report(&world.told(&claims, Fate::Failed));
+            assert_eq!(step, Step::Done(ReportOutcome::Released, None));
+            failed.push(claims);
+        }
+        for claims in &failed {
+            let step = world.report(&world.told(claims, Fate::Redeemed));
+            assert_eq!(step, Step::Done(ReportOutcome::Released, None));
+        }
+        let purchase = world.row::<Purchase>(failed[0].sub);
+        assert_eq!(purchase.state, PurchaseState::Released);
+    });
+}
+
+/// Another voucher on the same hold, while the seller still serves the last, would be delivered
+/// twice for one price.
+#[test]
+fn nothing_is_reissued_while_the_seller_serves() {
+    in_memory(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let quote = world.fixed(&shop, PRICE);
+        let claims = claimed(world, buyer, &quote);
+        world.report(&world.told(&claims, Fate::Serving));
+        world.pass(121);
+        assert_eq!(world.word(buyer, ID, &quote), "idempotency_in_flight");
+        let step = world.report(&world.told(&claims, Fate::Redeemed));
+        assert_eq!(step, Step::Done(ReportOutcome::Billed, Some(micros(PRICE))));
+    });
+}

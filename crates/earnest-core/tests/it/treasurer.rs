@@ -1,12 +1,14 @@
 //! As few captures as is safe, and sums that hold whatever the amounts.
 
 use earnest_core::fee::Schedule;
-use earnest_core::intent::Fate;
+use earnest_core::intent;
 use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
+use earnest_core::purchase::Purchase;
 use earnest_core::settings::Settings;
 use earnest_core::settlement::{Settled, Settlement};
 use earnest_core::tab::TabState;
+use earnest_core::voucher::Fate;
 use proptest::prelude::*;
 
 use crate::world::{Buyer, Engine, World, each_with, hours, micros};
@@ -138,6 +140,36 @@ fn a_small_room_lowers_the_minimum_and_exposure_ignores_it() {
     });
 }
 
+#[test]
+fn exposure_counts_from_the_oldest_line_that_is_in_no_settlement() {
+    each_with(&Settings::default(), |world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        // Something is still held, so the session does not end.
+        let held = world.buy(buyer, &shop, 1_000);
+        world.spend(buyer, &shop, 50_000);
+        let tab = world.open_tab(buyer);
+        world.pass(hours(20));
+        let first = world.settle(buyer.owner, tab);
+        world.decline(&first);
+        let again = world.settle(buyer.owner, tab);
+        assert_eq!((again.since, first.since.is_some()), (first.since, true));
+        world.capture(&again);
+        // The old line is paid: a day begins with the new one, and is carried with it.
+        world.spend(buyer, &shop, 50_000);
+        world.pass(hours(23));
+        assert!(matches!(world.treasure(buyer.owner, tab, false), Settled::Waited(_)));
+        world.report(&world.told(&world.claims(&held), Fate::Failed));
+        let ended = world.treasure(buyer.owner, tab, false);
+        assert!(matches!(ended, Settled::Carried(_)), "{ended:?}");
+        world.spend(buyer, &shop, 1_000);
+        let next = world.open_tab(buyer);
+        assert!(matches!(world.treasure(buyer.owner, next, false), Settled::Waited(_)));
+        world.pass(hours(1));
+        let exposed = world.treasure(buyer.owner, next, false);
+        assert!(matches!(exposed, Settled::Planned(_)), "{exposed:?}");
+    });
+}
+
 /// A step of the life of one owner's tabs.
 #[derive(Clone, Debug)]
 enum Step {
@@ -195,7 +227,7 @@ fn settle(world: &World, settlement: &Settlement, end: End, sums: &mut Sums) {
     let asked = settlement.amount_micros.get();
     let capture = |amount: i64| {
         let name = format!("C-{}-{}", settlement.id, settlement.attempt);
-        Fate::Done(world.charge(&name, amount))
+        intent::Fate::Done(world.charge(&name, amount))
     };
     let mut take = |fate, paid: i64| {
         world.outcome(settlement, fate).unwrap();
@@ -208,12 +240,14 @@ fn settle(world: &World, settlement: &Settlement, end: End, sums: &mut Sums) {
             take(capture(paid), paid);
         }
         End::Above(by) => take(capture(asked + by * 10_000), asked),
-        End::Declined => take(Fate::Declined { issue: "INSTRUMENT_DECLINED".to_owned() }, 0),
-        End::Refused => take(Fate::Refused { issue: "PAYEE_NOT_ENABLED".to_owned() }, 0),
+        End::Declined => {
+            take(intent::Fate::Declined { issue: "INSTRUMENT_DECLINED".to_owned() }, 0)
+        }
+        End::Refused => take(intent::Fate::Refused { issue: "PAYEE_NOT_ENABLED".to_owned() }, 0),
         End::NotCharged => {
-            world.outcome(settlement, Fate::Unknown).unwrap();
+            world.outcome(settlement, intent::Fate::Unknown).unwrap();
             world.pass(hours(9));
-            world.learnt(settlement, Fate::NotCharged).unwrap();
+            world.learnt(settlement, intent::Fate::NotCharged).unwrap();
         }
     }
 }
@@ -235,7 +269,7 @@ fn run(steps: &[Step]) {
                 for amount in amounts {
                     let quote = world.fixed(&shop, *amount);
                     if world.word(buyer, &format!("p{}", world.head()), &quote) == "held" {
-                        let purchases = world.all::<earnest_core::purchase::Purchase>();
+                        let purchases = world.all::<Purchase>();
                         let held = purchases.iter().find(|p| p.quote == quote.id).unwrap();
                         world.redeem(&world.claims(held));
                         sums.lines += amount;

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use earnest_core::id::TransferId;
 use earnest_core::ledger::{AccountId, HoldState, Totals};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
+use foldhash::HashMap;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
@@ -122,6 +122,22 @@ impl Connected {
         }
         names.accounts.insert(no, id);
         Ok(id)
+    }
+
+    /// The highest id of the usual form among the rows of a kind.
+    pub(super) fn last_id(&self, kind: &str) -> Result<Option<Packed>, ReadError> {
+        let Some(kind) = self.number_of(kind)? else { return Ok(None) };
+        // Ids of the usual form sort after all others, so the last row has it if any has.
+        let sql = "SELECT id FROM rows WHERE kind = ?1 ORDER BY id DESC LIMIT 1";
+        let last = self.one(sql, [sql_number(kind)], |row| row.get::<_, Packed>(0))?;
+        Ok(last.filter(|id| matches!(id, Packed::Id(_))))
+    }
+
+    /// The highest id among all chains.
+    pub(super) fn last_hold(&self) -> Result<Option<TransferId>, ReadError> {
+        let sql = "SELECT id FROM holds ORDER BY id DESC LIMIT 1";
+        let last = self.one(sql, [], |row| row.get::<_, [u8; 16]>(0))?;
+        Ok(last.map(|id| TransferId::from_value(u128::from_be_bytes(id))))
     }
 
     fn decode(&self, raw: RawEntry) -> Result<LogEntry, ReadError> {

@@ -1,5 +1,6 @@
 //! The writer's connection: a savepoint a unit, a commit a batch, and what to make of errors.
 
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,9 +9,10 @@ use std::time::Duration;
 
 use earnest_core::entry::KeyLine;
 use earnest_core::id::TransferId;
-use earnest_core::ledger::{AccountId, Hold, HoldState, Op};
+use earnest_core::ledger::{AccountId, Hold, HoldState, Op, Totals};
 use earnest_core::unit::{ListEntry, RowKey};
-use rusqlite::{Error, Params};
+use foldhash::HashMap;
+use rusqlite::{CachedStatement, Connection, Error, Params};
 
 use super::is_of_the_place;
 use super::open::{SqliteOptions, open_writer, take_lock};
@@ -25,6 +27,9 @@ use crate::{OpenError, ReadError};
 /// How long a fold of the write-ahead log may wait for readers, once it has grown past its bound.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// How long anything else waits for somebody outside who has the database locked.
+const BUSY: Duration = Duration::from_secs(5);
+
 /// The backend.
 pub(crate) struct Sqlite {
     path: PathBuf,
@@ -33,8 +38,46 @@ pub(crate) struct Sqlite {
     /// `None` after a COMMIT failed, until the books are read again.
     writer: Option<Connected>,
     wal: Wal,
+    ends: Ends,
+    /// Whether the running transaction wrote anything, perhaps words.
+    wrote: bool,
     /// Held as long as this lives.
     _lock: File,
+}
+
+/// The highest ids that were ever written. Ids begin with the time they were made, so a new one is
+/// nearly always past them, and then is known to be absent without looking for it.
+#[derive(Default)]
+struct Ends {
+    hold: Option<TransferId>,
+    /// Of every kind that was written or looked for, among its ids of the usual form.
+    rows: HashMap<&'static str, Option<Packed>>,
+}
+
+impl Ends {
+    fn saw_hold(&mut self, id: TransferId) {
+        self.hold = self.hold.max(Some(id));
+    }
+
+    /// Only raises an end that is known; one that is not will be read when it is needed.
+    fn saw_row(&mut self, key: &RowKey) {
+        if let Some(end) = self.rows.get_mut(key.kind)
+            && let id @ Packed::Id(_) = Packed::new(&key.id)
+            && end.as_ref().is_none_or(|end| *end < id)
+        {
+            *end = Some(id);
+        }
+    }
+
+    /// Whether no row of this kind can have this id.
+    fn is_past(&mut self, writer: &Connected, key: &RowKey) -> Result<bool, ReadError> {
+        let id @ Packed::Id(_) = Packed::new(&key.id) else { return Ok(false) };
+        let end = match self.rows.entry(key.kind) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(writer.last_id(key.kind)?),
+        };
+        Ok(end.as_ref().is_none_or(|end| *end < id))
+    }
 }
 
 /// How long the write-ahead log is, in pages.
@@ -50,7 +93,16 @@ impl Sqlite {
         let lock = take_lock(&path)?;
         let wal = Wal { pages: Arc::default(), fold_at: options.wal_soft_pages };
         let (writer, epoch) = connect(&path, &options, &wal)?;
-        Ok(Self { path, options, epoch, writer: Some(writer), wal, _lock: lock })
+        Ok(Self {
+            path,
+            options,
+            epoch,
+            writer: Some(writer),
+            wal,
+            ends: Ends::default(),
+            wrote: false,
+            _lock: lock,
+        })
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -94,6 +146,7 @@ impl Sqlite {
         let folded = conn.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |row| {
             Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
+        conn.busy_timeout(BUSY).map_err(|why| why.to_string())?;
         let (busy, pages, done) = folded.map_err(|why| why.to_string())?;
         let pages = u64::try_from(pages).unwrap_or(0);
         let whole = !busy && u64::try_from(done).unwrap_or(0) >= pages;
@@ -161,59 +214,81 @@ impl Connected {
         // In the order of the tables, which touches each page once.
         let mut accounts: Vec<(&AccountId, &Slot)> = dirty.accounts.iter().collect();
         accounts.sort_unstable_by_key(|(_, slot)| slot.no);
+        let mut statements = AccountStatements::prepare(&self.conn)?;
         for (id, slot) in accounts {
-            self.write_account(id, slot)?;
+            statements.write(id, slot)?;
         }
         let mut rows: Vec<(&RowKey, &DirtyRow)> = dirty.rows.iter().collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
+        let mut statements = RowStatements::prepare(self)?;
         for (key, row) in rows {
-            self.write_row(key, row)?;
+            statements.write(key, row)?;
         }
         Ok(())
     }
+}
 
-    fn write_account(&self, id: &AccountId, slot: &Slot) -> rusqlite::Result<()> {
+/// Looking a statement up costs as much as running it, so a batch does so once.
+struct AccountStatements<'a> {
+    update: CachedStatement<'a>,
+    insert: CachedStatement<'a>,
+}
+
+impl<'a> AccountStatements<'a> {
+    fn prepare(conn: &'a Connection) -> rusqlite::Result<Self> {
         let update = "UPDATE accounts SET debits_pending = ?2, debits_posted = ?3, \
                       credits_pending = ?4, credits_posted = ?5, last_seq = ?6 WHERE no = ?1";
-        let insert = "INSERT INTO accounts (no, name, debits_pending, debits_posted, \
-                      credits_pending, credits_posted, last_seq) \
-                      VALUES (?1, ?7, ?2, ?3, ?4, ?5, ?6)";
+        let insert = "INSERT INTO accounts (no, debits_pending, debits_posted, \
+                      credits_pending, credits_posted, last_seq, name) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        Ok(Self { update: conn.prepare_cached(update)?, insert: conn.prepare_cached(insert)? })
+    }
+
+    fn write(&mut self, id: &AccountId, slot: &Slot) -> rusqlite::Result<()> {
         let no = sql_number(slot.no);
-        let totals = &slot.totals;
-        let four = [
-            totals.debits_pending.get(),
-            totals.debits_posted.get(),
-            totals.credits_pending.get(),
-            totals.credits_posted.get(),
-        ];
-        let [dp, dr, cp, cr] = four;
+        let Totals { debits_pending, debits_posted, credits_pending, credits_posted } = slot.totals;
+        let (dp, dr) = (debits_pending.get(), debits_posted.get());
+        let (cp, cr) = (credits_pending.get(), credits_posted.get());
         let last = sql_number(slot.last_seq);
-        let known = self.conn.prepare_cached(update)?.execute((no, dp, dr, cp, cr, last))? > 0;
-        if !known {
-            self.write(insert, (no, dp, dr, cp, cr, last, id.to_string()))?;
+        if self.update.execute((no, dp, dr, cp, cr, last))? == 0 {
+            self.insert.execute((no, dp, dr, cp, cr, last, id.to_string()))?;
         }
         Ok(())
     }
+}
 
-    fn write_row(&self, key: &RowKey, row: &DirtyRow) -> rusqlite::Result<()> {
-        let kind = sql_number(Numbering(self).word(key.kind)?);
-        let id = Packed::new(&key.id);
-        let sql = "INSERT INTO rows (kind, id, body) VALUES (?1, ?2, ?3) \
+struct RowStatements<'a> {
+    writer: &'a Connected,
+    row: CachedStatement<'a>,
+    unlist: CachedStatement<'a>,
+    list: CachedStatement<'a>,
+}
+
+impl<'a> RowStatements<'a> {
+    fn prepare(writer: &'a Connected) -> rusqlite::Result<Self> {
+        let row = "INSERT INTO rows (kind, id, body) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
-        self.write(sql, (kind, &id, &row.bytes))?;
+        let unlist = "DELETE FROM lists \
+                      WHERE list = ?1 AND kind = ?2 AND scope = ?3 AND at = ?4 AND id = ?5";
+        let list = "INSERT INTO lists (list, kind, scope, at, id) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let conn = &writer.conn;
+        let (row, unlist) = (conn.prepare_cached(row)?, conn.prepare_cached(unlist)?);
+        Ok(Self { writer, row, unlist, list: conn.prepare_cached(list)? })
+    }
+
+    fn write(&mut self, key: &RowKey, row: &DirtyRow) -> rusqlite::Result<()> {
+        let mut words = Numbering(self.writer);
+        let kind = sql_number(words.word(key.kind)?);
+        let id = Packed::new(&key.id);
+        self.row.execute((kind, &id, &row.bytes))?;
         let (gone, new) = row.moves();
-        let place = |entry: &ListEntry| -> rusqlite::Result<_> {
-            let list = sql_number(Numbering(self).word(entry.list)?);
-            Ok((list, kind, Packed::new(&entry.scope), Packed::new(&entry.at), id.clone()))
-        };
-        for entry in gone {
-            let sql = "DELETE FROM lists \
-                       WHERE list = ?1 AND kind = ?2 AND scope = ?3 AND at = ?4 AND id = ?5";
-            self.write(sql, place(entry)?)?;
+        for ListEntry { list, scope, at } in gone {
+            let list = sql_number(words.word(list)?);
+            self.unlist.execute((list, kind, Packed::new(scope), Packed::new(at), &id))?;
         }
-        for entry in new {
-            let sql = "INSERT INTO lists (list, kind, scope, at, id) VALUES (?1, ?2, ?3, ?4, ?5)";
-            self.write(sql, place(entry)?)?;
+        for ListEntry { list, scope, at } in new {
+            let list = sql_number(words.word(list)?);
+            self.list.execute((list, kind, Packed::new(scope), Packed::new(at), &id))?;
         }
         Ok(())
     }
@@ -249,10 +324,21 @@ impl Backend for Sqlite {
     }
 
     fn row(&mut self, key: &RowKey) -> Result<Option<Vec<u8>>, Fault> {
-        self.read(|writer| Source::row(writer, key.kind, &key.id))
+        let mut ends = std::mem::take(&mut self.ends);
+        let found = self.read(|writer| {
+            if ends.is_past(writer, key)? {
+                return Ok(None);
+            }
+            Source::row(writer, key.kind, &key.id)
+        });
+        self.ends = ends;
+        found
     }
 
     fn hold(&mut self, id: TransferId) -> Result<Option<Hold>, Fault> {
+        if self.ends.hold < Some(id) {
+            return Ok(None);
+        }
         self.read(|writer| Ok(Snapshot(writer).hold(id)?.map(|row| row.hold)))
     }
 
@@ -281,6 +367,9 @@ impl Backend for Sqlite {
     }
 
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {
+        // Before writing: an end that turns out too high only costs a look.
+        unit.entry.ops.iter().for_each(|op| self.ends.saw_hold(op.id()));
+        self.wrote = true;
         let writer = self.writer()?;
         let recorded = writer
             .write("SAVEPOINT unit", [])
@@ -309,6 +398,7 @@ impl Backend for Sqlite {
             Fault::Unit(why) => CommitFault::Poison(why),
             Fault::Whole(why) => CommitFault::Whole(why),
         };
+        dirty.rows.keys().for_each(|key| self.ends.saw_row(key));
         let writer = self.writer().map_err(lost)?;
         if let Err(why) = writer.write_dirty(dirty) {
             let fault = self.fault(&why);
@@ -321,7 +411,10 @@ impl Backend for Sqlite {
             return Ok(());
         }
         match committed {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.wrote = false;
+                Ok(())
+            }
             Err(why) => {
                 // It may have reached the disk or not; only the disk can tell.
                 self.writer = None;
@@ -332,7 +425,9 @@ impl Backend for Sqlite {
 
     fn rollback(&mut self) {
         let Some(writer) = &self.writer else { return };
-        writer.forget_names();
+        if std::mem::take(&mut self.wrote) {
+            writer.forget_names();
+        }
         if !writer.conn.is_autocommit()
             && let Err(why) = writer.write("ROLLBACK", [])
         {
@@ -362,6 +457,8 @@ impl Backend for Sqlite {
             snapshot.head()
         });
         let head = head.map_err(|why| why.to_string())?;
+        let hold = writer.last_hold().map_err(|why| why.to_string())?;
+        self.ends = Ends { hold, rows: HashMap::default() };
         if usize::try_from(last) != Ok(accounts.len()) {
             return Err("the accounts' numbers have gaps".to_owned());
         }

@@ -183,30 +183,22 @@ impl Gate {
 pub fn one_batch(store: &Store, buys: Vec<Buy>) -> Vec<Result<world::Answer, SubmitError>> {
     let gate = Gate::close(store);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let answers = runtime.block_on(async {
-        let mut all = Vec::new();
-        let mut gate = Some(gate);
-        let local = tokio::task::LocalSet::new();
-        local
-            .run_until(async {
-                for buy in buys {
-                    let store = store.clone();
-                    let task = tokio::task::spawn_local(async move { store.submit(buy).await });
-                    // Its first poll puts it into the queue.
-                    tokio::task::yield_now().await;
-                    all.push(task);
-                }
-                let gate = gate.take().unwrap();
-                tokio::task::spawn_blocking(move || gate.open()).await.unwrap();
-                let mut answers = Vec::new();
-                for task in all {
-                    answers.push(task.await.unwrap());
-                }
-                answers
-            })
-            .await
-    });
-    answers
+    let submitting = async {
+        let mut tasks = Vec::new();
+        for buy in buys {
+            let store = store.clone();
+            tasks.push(tokio::task::spawn_local(async move { store.submit(buy).await }));
+            // Its first poll puts it into the queue.
+            tokio::task::yield_now().await;
+        }
+        tokio::task::spawn_blocking(move || gate.open()).await.unwrap();
+        let mut answers = Vec::new();
+        for task in tasks {
+            answers.push(task.await.unwrap());
+        }
+        answers
+    };
+    runtime.block_on(tokio::task::LocalSet::new().run_until(submitting))
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub async fn get(
     Ok(axum::Json(view::method(&find(&app, owner, &text)?)))
 }
 
-/// Looks whether the payer consented, and finishes if so. PayPal's redirect does the same.
+/// Looks whether the payer consented, and finishes if so: the owner's step after PayPal's page.
 #[utoipa::path(post, path = "/v1/payment-methods/{id}/confirm", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "vlt_…")),
     responses((status = 200, body = MethodView),
@@ -104,7 +104,8 @@ pub struct Returned {
     method: String,
 }
 
-/// The payer comes back from PayPal's page. Nothing in the address is believed: PayPal is asked.
+/// The payer comes back from PayPal's page. Whoever opens this address is not thereby the owner whose
+/// tab it would fund, so nothing is finished here: the owner does that, seeing whose account it is.
 #[utoipa::path(get, path = "/vault/return", tag = "paypal", params(Returned),
     responses((status = 200, description = "A page that says how it stands", body = String, content_type = "text/html"),
         (status = "4XX", description = "No such way to pay", body = Problem, content_type = "application/problem+json")))]
@@ -112,13 +113,13 @@ pub async fn payer_returned(
     State(app): State<App>,
     Query(query): Query<Returned>,
 ) -> ApiResult<Html<&'static str>> {
-    let vault = flow::confirm(&app, id::<VaultId>(&query.method)?).await?.ok_or_else(not_here)?;
-    Ok(Html(match vault.state {
+    let row = app.store.reader().row::<Vault>(id::<VaultId>(&query.method)?)?;
+    Ok(Html(match row.ok_or_else(not_here)?.state {
         VaultState::Active => {
             "<!doctype html><title>Earnest</title><p>Your PayPal account is on file. You can close this page."
         }
         VaultState::AwaitingPayer => {
-            "<!doctype html><title>Earnest</title><p>PayPal has not recorded your consent yet."
+            "<!doctype html><title>Earnest</title><p>Back from PayPal. The owner of the tab finishes with: earnest method confirm"
         }
         VaultState::Failed => {
             "<!doctype html><title>Earnest</title><p>That did not work. Please begin again."

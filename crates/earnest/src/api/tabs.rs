@@ -9,7 +9,7 @@ use earnest_core::money::Micros;
 use earnest_core::party::Owner;
 use earnest_core::problem::Code;
 use earnest_core::settlement::{Settled, Settlement};
-use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff, credit_line, room};
+use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::treasurer::Plan;
 use earnest_core::unit::{Fingerprint, Key};
 use http::{HeaderMap, StatusCode};
@@ -39,13 +39,7 @@ fn show(app: &App, tab: &Tab) -> ApiResult<TabView> {
     let reader = app.store.reader();
     let totals = reader.totals(&tab.owed())?;
     let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(not_here)?;
-    let mut earlier = Micros::ZERO;
-    for id in owner.earlier_tabs.iter().filter(|id| **id != tab.id) {
-        let owed = reader.totals(&earnest_core::ledger::Account::TabOwed(*id).usd())?.owed();
-        earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);
-    }
-    let limits = flow::own_limit(app, tab.owner)?;
-    let room = room(limits, credit_line(&owner, &app.settings), earlier);
+    let room = flow::room_of(app, &owner, tab.id)?;
     let treasurer = match flow::plan_of(app, tab)? {
         Plan::Wait { why } | Plan::Settle { why, .. } | Plan::Carry { why } => why,
     };

@@ -17,6 +17,7 @@ pub mod approvals;
 pub mod audit;
 pub mod bench;
 pub mod client;
+pub mod config;
 pub mod demo;
 pub mod failure;
 pub mod key;
@@ -102,6 +103,9 @@ pub enum Command {
     TrialBalance(ledger::TrialBalance),
     /// Whether every invariant of the books holds, from the first entry on.
     Audit(audit::Audit),
+    /// The settings in force.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Checks what Earnest relies on.
     #[command(subcommand)]
     Doctor(paypal::Doctor),
@@ -224,6 +228,7 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Transfers(command) => ledger::transfers(command, style).await,
         Command::TrialBalance(command) => ledger::trial_balance(command, style).await,
         Command::Audit(command) => audit::run(command, style).await,
+        Command::Config(command) => config::run(command, style),
         Command::Doctor(command) => paypal::doctor(command, style).await,
         Command::Paypal(command) => paypal::run(command, style).await,
         Command::Up(_)

@@ -21,7 +21,8 @@ const PAGE: usize = 500;
 /// [`FlowError`]; [`FlowError::Broken`] when the lines do not add up to what was captured, which
 /// nobody is given a signature for.
 pub async fn sign(app: &App, settlement: &Settlement) -> Result<(), FlowError> {
-    let (Some(captured), Some(capture)) = (settlement.captured_micros, &settlement.paypal_capture)
+    let (Some(captured), Some(fee), Some(capture)) =
+        (settlement.captured_micros, settlement.fee_micros, &settlement.paypal_capture)
     else {
         return Ok(());
     };
@@ -49,7 +50,7 @@ pub async fn sign(app: &App, settlement: &Settlement) -> Result<(), FlowError> {
         asked_micros: settlement.amount_micros,
         captured_micros: captured,
         fee_predicted_micros: settlement.fee_predicted_micros,
-        fee_micros: settlement.fee_micros.unwrap_or_default(),
+        fee_micros: fee,
         paypal: PaypalIds {
             capture: capture.clone(),
             order: settlement.paypal_order.clone(),
@@ -92,10 +93,12 @@ pub fn read_lines(app: &App, range: &LineRange) -> Result<Vec<Line>, FlowError> 
             if purchase.line.is_some_and(|line| line > range.to) {
                 return Ok(lines);
             }
+            let unbilled =
+                || FlowError::Broken(format!("purchase {} has a line and no amount", purchase.id));
             lines.push(Line {
                 purchase: purchase.id,
                 seller: purchase.seller,
-                amount_micros: purchase.billed_micros.unwrap_or_default(),
+                amount_micros: purchase.billed_micros.ok_or_else(unbilled)?,
                 at: purchase.billed_at.unwrap_or(purchase.updated_at),
                 url_sha256: purchase.request.url_sha256(),
                 body_sha256: purchase.request.body_sha256,

@@ -2,6 +2,7 @@
 
 use earnest_core::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Charge, Claimed, Evidence, Fate, Intent};
+use earnest_core::ledger::Account;
 use earnest_core::money::{Currency, Micros};
 use earnest_core::party::Owner;
 use earnest_core::policy::{Policy, PolicySubject};
@@ -25,9 +26,21 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
     let totals = reader.totals(&tab.owed())?;
     let missing = || FlowError::Broken(format!("owner {} is missing", tab.owner));
     let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(missing)?;
-    let line = credit_line(&owner, &app.settings);
-    let room = room(own_limit(app, tab.owner)?, line, Micros::ZERO);
+    let room = room_of(app, &owner, tab.id)?;
     Ok(treasurer::plan(tab, &totals, room, false, &app.settings, app.now()))
+}
+
+/// What a tab may owe now, by a plain read: as the next purchase on it will find it.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn room_of(app: &App, owner: &Owner, tab: TabId) -> Result<Micros, FlowError> {
+    let mut earlier = Micros::ZERO;
+    for id in owner.earlier_tabs.iter().filter(|id| **id != tab) {
+        let owed = app.store.reader().totals(&Account::TabOwed(*id).usd())?.owed();
+        earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);
+    }
+    Ok(room(own_limit(app, owner.id)?, credit_line(owner, &app.settings), earlier))
 }
 
 /// The owner's own limit on a tab, if its policy sets one.
@@ -99,8 +112,9 @@ pub(super) async fn carry_out(
 }
 
 async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
+    let no_method = || FlowError::Broken(format!("intent {} names no payment method", intent.id));
+    let vault_id = intent.facts.get("vault_id").and_then(|id| id.as_str()).ok_or_else(no_method)?;
     let write = |key: &str| {
-        let vault_id = intent.facts.get("vault_id").and_then(|id| id.as_str()).unwrap_or_default();
         let charge = orders::VaultedCharge {
             vault_id,
             amount: settlement.amount_micros,
@@ -186,8 +200,11 @@ async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Cha
     }
 }
 
+/// Whether a capture is the one we asked for. An invoice id can be guessed by whoever pays us, so our
+/// own id of the settlement has to be on it too.
 fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
     capture.invoice_id.as_deref().is_none_or(|invoice| invoice == settlement.invoice_id)
+        && capture.custom_id.as_deref() == Some(settlement.id.to_string().as_str())
         && capture.currency.as_str() == Currency::Usd.code()
 }
 

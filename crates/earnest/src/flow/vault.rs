@@ -3,11 +3,13 @@
 use earnest_core::id::{IntentId, OwnerId, VaultId};
 use earnest_core::intent::{Fate, Intent};
 use earnest_core::party::Owner;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::vault::{
     Begin, Confirm, PaymentToken, RecordSetup, RecordToken, Remove, SetupToken, Vault, VaultState,
 };
 use earnest_paypal::vault::{self as api, SetupTokenStatus};
 use earnest_paypal::{Exchange, Outcome, Resource};
+use earnest_store::SubmitError;
 
 use super::paypal::{self, FlowError, claim, evidence, request_of};
 use crate::app::App;
@@ -183,8 +185,13 @@ pub async fn removal_hinted(app: &App, token: &str) -> Result<Option<VaultId>, F
 pub async fn remove(app: &App, owner: OwnerId, id: VaultId) -> Result<Vault, FlowError> {
     let row = app.store.reader().row::<Vault>(id)?.filter(|vault| vault.owner == owner);
     if let Some(token) = row.and_then(|vault| vault.payment_token) {
-        // Whatever PayPal answers, nothing is charged with it any more from here.
-        app.paypal.send(&api::delete_payment_token(&token)?).await;
+        // Safe to repeat, so it needs no intent; our row stays until PayPal has none.
+        let exchange = app.paypal.send(&api::delete_payment_token(&token)?).await;
+        if !matches!(exchange.outcome, Outcome::Done { .. } | Outcome::NotFound { .. }) {
+            let why = "PayPal did not confirm that the payment method is gone; repeat it";
+            let refusal = Refusal::new(Code::PaymentOutcomeUnknown, why).retry_after(5);
+            return Err(SubmitError::Refused(Box::new(refusal)).into());
+        }
     }
     Ok(app.store.submit(Remove { owner, vault: id }).await?)
 }

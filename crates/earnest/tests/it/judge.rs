@@ -3,23 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use earnest::flow::webhook::WebhookEvent;
-use earnest::sealed::SealedKey;
-use earnest_core::approval::{Approval, Grant};
 use earnest_core::intent::{Intent, IntentState};
-use earnest_core::invariant::{self, Fold, Rows};
 use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
-use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
-use earnest_core::policy::{Policy, PolicyVersion};
-use earnest_core::purchase::{Purchase, ReportClock};
-use earnest_core::receipt::Receipt;
 use earnest_core::settlement::Settlement;
-use earnest_core::tab::Tab;
 use earnest_core::unit::Record;
-use earnest_core::vault::Vault;
 use earnest_store::Reader;
-use earnest_store::audit::Audit;
 use paypal_sim::{BooksView, RowKind, RowStatus};
 
 use crate::world::World;
@@ -33,56 +22,12 @@ pub fn all<R: Record>(reader: &Reader) -> Vec<R> {
     page.items
 }
 
-/// The store's audit with every kind of row known to it.
-pub fn audit() -> Audit {
-    Audit::new()
-        .kind::<Owner>()
-        .kind::<Agent>()
-        .kind::<RateWindow>()
-        .kind::<Seller>()
-        .kind::<ApiKey>()
-        .kind::<Vault>()
-        .kind::<Intent>()
-        .kind::<Receipt>()
-        .kind::<Settlement>()
-        .kind::<Policy>()
-        .kind::<PolicyVersion>()
-        .kind::<Approval>()
-        .kind::<Grant>()
-        .kind::<Tab>()
-        .kind::<Purchase>()
-        .kind::<ReportClock>()
-        .kind::<WebhookEvent>()
-        .kind::<SealedKey>()
-}
-
-/// Everything that is wrong with the books, in words: the store's own audit, then every invariant
-/// of the business over rows and the log.
+/// Everything that is wrong with the books, in words: what `earnest audit` says.
 pub fn breaches(reader: &Reader) -> Vec<String> {
-    let mut found: Vec<String> =
-        audit().run(reader).unwrap().iter().map(ToString::to_string).collect();
-    let mut fold = Fold::default();
-    for entry in reader.log(0, 10_000_000).unwrap() {
-        entry.entry.ops.iter().for_each(|op| fold.take(op));
-    }
-    let rows = Rows {
-        owners: all::<Owner>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        agents: all::<Agent>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        tabs: all::<Tab>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        purchases: all::<Purchase>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        approvals: all::<Approval>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        grants: all::<Grant>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        settlements: all::<Settlement>(reader).into_iter().map(|row| (row.id, row)).collect(),
-        intents: all::<Intent>(reader).into_iter().map(|row| (row.id, row)).collect(),
-    };
-    found.extend(invariant::check(&rows, &fold).iter().map(ToString::to_string));
-    for (account, sums) in &fold.accounts {
-        let totals = reader.totals(account).unwrap();
-        if !sums.agrees(&totals) {
-            found.push(format!("`{account}`: {sums:?} folded, {totals:?} stored"));
-        }
-    }
-    found
+    let (audit, seen) = earnest::audit::auditor();
+    let found = audit.run(reader).unwrap();
+    assert_eq!(seen.get().entries, reader.head().unwrap().seq, "it looked at every entry");
+    found.iter().map(ToString::to_string).collect()
 }
 
 /// What differs between our books and PayPal's once nothing is under way, in words. `books` are the

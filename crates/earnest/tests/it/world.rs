@@ -2,8 +2,8 @@
 //! clock, and callers for every role.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use earnest::config::Config;
@@ -40,6 +40,8 @@ pub struct World {
     pub earnest: Running,
     pub clock: TestClock,
     pub http: Client,
+    /// Answers that said that something broke.
+    broken: Mutex<Vec<String>>,
     apart: Option<Apart>,
     _dir: Option<tempfile::TempDir>,
 }
@@ -121,19 +123,32 @@ impl World {
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
-        let mut start =
-            Start { clock: Arc::new(move || moved.now()), jobs: false, sim, ..Start::default() };
+        let mut start = Start {
+            clock: Arc::new(move || moved.now()),
+            jobs: false,
+            sim,
+            vault_dev_owner: false,
+            ..Start::default()
+        };
         start.vault_dev_owner = false;
         change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
-        Self { earnest, clock, http: client(), apart: None, _dir: None }
+        Self { earnest, clock, http: client(), broken: Mutex::default(), apart: None, _dir: None }
     }
 
     /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
     /// no other.
     pub async fn in_real_time() -> Self {
-        let earnest = Running::start(Config::simulated(), Start::default()).await.unwrap();
-        Self { earnest, clock: TestClock::new(), http: client(), apart: None, _dir: None }
+        let start = Start { vault_dev_owner: false, ..Start::default() };
+        let earnest = Running::start(Config::simulated(), start).await.unwrap();
+        Self {
+            earnest,
+            clock: TestClock::new(),
+            http: client(),
+            broken: Mutex::default(),
+            apart: None,
+            _dir: None,
+        }
     }
 
     /// Books in a file of its own and a simulator that outlives a [`World::kill`].
@@ -152,7 +167,7 @@ impl World {
         // The next life listens where this one does, so that webhooks find it.
         let config = Config { listen: earnest.address, ..config };
         let apart = Some(Apart { sim, runtime: Some(runtime), config, change: Arc::clone(change) });
-        Self { earnest, clock, http: client(), apart, _dir: Some(dir) }
+        Self { earnest, clock, http: client(), broken: Mutex::default(), apart, _dir: Some(dir) }
     }
 
     /// Drops every task of Earnest's where it stands and starts anew on the same books.
@@ -287,7 +302,15 @@ impl World {
         }
         let answer = answer(request).await;
         crate::openapi::check(&asked, path, answer.status.as_u16(), &answer.headers, &answer.bytes);
+        if answer.status.is_server_error() {
+            self.broken.lock().unwrap().push(format!("{path}: {}", answer.body));
+        }
         answer
+    }
+
+    /// Every answer so far that said that something broke.
+    pub fn broken(&self) -> Vec<String> {
+        self.broken.lock().unwrap().clone()
     }
 
     pub async fn get(&self, role: &str, path: &str) -> Answer {
@@ -455,7 +478,7 @@ pub fn client() -> Client {
 }
 
 /// A loopback address nobody else uses, so that its port is still free for the next life.
-fn own_address() -> SocketAddr {
+pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 64 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::SeqCst)], 0))
@@ -469,7 +492,8 @@ async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Ru
     let starting = runtime.spawn(async move {
         let timeouts = Timeouts { money: ANSWERED_WITHIN, ..Timeouts::default() };
         let clock = Arc::new(move || moved.now());
-        let mut start = Start { clock, jobs: false, timeouts, ..Start::default() };
+        let mut start =
+            Start { clock, jobs: false, timeouts, vault_dev_owner: false, ..Start::default() };
         change(&mut start);
         Running::start(config, start).await.unwrap()
     });

@@ -1,4 +1,4 @@
-//! How the demonstration speaks: in plain words on stderr, or not at all.
+//! How the demonstration speaks: in plain words on stdout, or not at all.
 
 use std::time::Duration;
 

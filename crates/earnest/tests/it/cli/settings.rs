@@ -1,0 +1,124 @@
+//! `earnest.toml.example` says what the program does.
+
+use std::path::Path;
+
+use earnest::config::{Data, File, Paypal, Server};
+use earnest_core::settings::Settings;
+
+use super::{earnest, run};
+
+fn example() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    std::fs::read_to_string(root.join("earnest.toml.example")).unwrap()
+}
+
+/// The file with every setting switched on: `#name = value` without its `#`.
+fn switched_on(text: &str) -> String {
+    let is_setting = |line: &str| {
+        let name = line.split('=').next().unwrap_or_default().trim();
+        line.contains('=')
+            && !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(setting) if is_setting(setting) => setting,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn copied_as_it_is_the_example_changes_nothing() {
+    let file: File = toml::from_str(&example()).unwrap();
+    assert_eq!(toml::to_string(&file).unwrap(), toml::to_string(&File::default()).unwrap());
+}
+
+#[test]
+fn the_example_names_every_setting_with_its_default() {
+    let text = example();
+    let file: File = toml::from_str(&switched_on(&text)).unwrap();
+    // Taken apart by name, so that a new setting does not compile until it is explained here.
+    let File { server, data, paypal, rules } = file;
+    let Server { listen, public_url } = server;
+    let Data { dir, key_file } = data;
+    let Paypal {
+        mode,
+        confirm_live,
+        client_id,
+        secret_file,
+        simulator_url,
+        webhook_id,
+        webhook_check,
+        payee,
+    } = paypal;
+    assert_eq!(listen.unwrap().to_string(), "127.0.0.1:4020");
+    assert_eq!(dir.unwrap(), Path::new("earnest-data"));
+    assert_eq!(key_file.unwrap(), Path::new("earnest-data/seal.key"));
+    assert_eq!(mode.unwrap(), earnest_paypal::Mode::Simulated);
+    assert_eq!(confirm_live.as_deref(), Some("real money"));
+    assert_eq!(webhook_check.unwrap(), earnest::app::WebhookCheck::Local);
+    for said in [public_url, client_id, simulator_url, webhook_id, payee] {
+        assert!(said.is_some_and(|text| !text.is_empty()));
+    }
+    assert!(secret_file.is_some());
+
+    let defaults = toml::Table::try_from(Settings::default()).unwrap();
+    assert_eq!(rules, defaults, "the defaults of sandbox and live");
+    let mut simulated = rules;
+    let differ = text.lines().filter_map(|line| line.split_once("Simulated: `"));
+    for (_, setting) in differ {
+        let setting = setting.split('`').next().unwrap();
+        simulated.extend(setting.parse::<toml::Table>().unwrap());
+    }
+    assert_eq!(simulated, toml::Table::try_from(Settings::simulated()).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_setting_says_where_it_comes_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let show = |words: &[&str]| {
+        let mut command = earnest(folder.path());
+        command.args(["config", "show", "--json"]).args(words);
+        command.env("EARNEST_PAYPAL_SECRET", "hunter2");
+        run(command)
+    };
+    let file = folder.path().join("earnest.toml");
+    std::fs::write(&file, "[rules]\nidle_seconds = 60\nfee = { rate_ppm = 1 }\n").unwrap();
+    let user = folder.path().join(".config/earnest");
+    std::fs::create_dir_all(&user).unwrap();
+    let weaker = "[server]\nlisten = \"127.0.0.1:1\"\n[rules]\nidle_seconds = 5\n";
+    std::fs::write(user.join("earnest.toml"), weaker).unwrap();
+    let shown = show(&["--origin", "--data", "elsewhere"]).await.expect(0);
+    assert!(!shown.out.contains("hunter2"));
+    let rows = shown.rows();
+    let of = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        (text("value"), text("origin"))
+    };
+    let pair = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    assert_eq!(of("rules.idle_seconds"), pair("60", "earnest.toml"));
+    assert_eq!(of("rules.fee.rate_ppm"), pair("1", "earnest.toml"));
+    assert_eq!(of("rules.fee.fixed_micros"), pair("490000", "default of simulated mode"));
+    assert!(of("server.listen").1.ends_with(".config/earnest/earnest.toml"));
+    assert_eq!(of("data.dir"), pair("elsewhere", "flag or EARNEST_DATA"));
+    std::fs::write(&file, "[server]\nlisten_to = \"x\"\n").unwrap();
+    assert_eq!(show(&[]).await.expect(2).refusal(), "usage");
+}
+
+/// A reason stands above every setting.
+#[test]
+fn every_setting_of_the_example_is_explained() {
+    let text = example();
+    let lines: Vec<&str> = text.lines().collect();
+    let mut settings = 0;
+    for (place, line) in lines.iter().enumerate() {
+        let on = switched_on(line);
+        if on != *line {
+            settings += 1;
+            let above = lines[..place].iter().rev().find(|above| switched_on(above) == **above);
+            assert!(above.is_some_and(|above| above.starts_with("# ")), "{line}");
+        }
+    }
+    assert!(settings > 25, "{settings}");
+}
