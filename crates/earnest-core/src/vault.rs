@@ -12,7 +12,7 @@ use crate::ledger::Account;
 use crate::party::{Funding, Owner, address_digest, shortened};
 use crate::problem::{Code, Refusal};
 use crate::tab::{Tab, TabState, touch_tabs};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// Where a vaulting stands.
@@ -135,10 +135,20 @@ impl Unit for Begin {
         let purpose = Purpose::VaultSetup(self.vault);
         let mut effects = Effects::answer(vault.clone());
         effects.put(vault)?;
-        effects.put(Intent::planned(self.intent, self.owner, purpose, key, facts, now))?;
+        let intent = Intent::planned(self.intent, self.owner, purpose, key, facts, now);
+        effects.put(waited_for(intent, now))?;
         Ok(effects)
     }
 }
+
+/// Whoever asked waits for the answer and makes the call at once; the jobs take it up only when that
+/// came to nothing. Two calls at once would each take the other's answer for one that was lost.
+fn waited_for(intent: Intent, now: Timestamp) -> Intent {
+    Intent { next_at: after(now, WAITED_FOR_SECONDS), ..intent }
+}
+
+/// How long the jobs leave alone what somebody waits for.
+const WAITED_FOR_SECONDS: i64 = 5;
 
 /// What a setup token brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,7 +259,8 @@ impl Unit for Confirm {
         let purpose = Purpose::VaultToken(self.vault);
         vault.state = VaultState::Confirming;
         let mut effects = Effects::answer(vault.clone());
-        effects.put(Intent::planned(self.intent, vault.owner, purpose, key, facts, now))?;
+        let intent = Intent::planned(self.intent, vault.owner, purpose, key, facts, now);
+        effects.put(waited_for(intent, now))?;
         effects.put(vault)?;
         Ok(effects)
     }

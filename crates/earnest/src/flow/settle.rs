@@ -1,5 +1,6 @@
 //! Settling tabs: the treasurer plans, one intent charges, its outcome is recorded.
 
+use earnest_core::admin::Freeze;
 use earnest_core::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Charge, Claimed, Evidence, Fate, Intent};
 use earnest_core::ledger::Account;
@@ -335,4 +336,26 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
     };
     record(app, &settlement, &claimed, of_capture(&capture, None), how).await?;
     Ok(Some(intent.id))
+}
+
+/// A webhook said that a capture was refunded or reversed. Reads it, and freezes the owner whose tab
+/// it settled if that is so: Earnest itself gives nothing back yet, so somebody else did.
+///
+/// # Errors
+/// [`FlowError`].
+pub async fn give_back_hinted(app: &App, capture_id: &str) -> Result<(), FlowError> {
+    let page = app.store.reader().list::<Intent>("intents.capture", capture_id, None, 1, true)?;
+    let Some(intent) = page.items.into_iter().next() else { return Ok(()) };
+    let Some((Resource::Capture(capture), _)) = read_capture(app, capture_id).await else {
+        return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
+    };
+    let given_back =
+        matches!(capture.status, CaptureStatus::PartiallyRefunded | CaptureStatus::Refunded);
+    if given_back {
+        tracing::error!(capture = capture_id, owner = %intent.owner, "a capture was given back at PayPal");
+        let why = "a capture was refunded or reversed at PayPal".to_owned();
+        let capture = capture_id.to_owned();
+        app.store.submit(Freeze { owner: intent.owner, why, capture }).await?;
+    }
+    Ok(())
 }

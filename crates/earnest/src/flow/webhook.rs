@@ -162,6 +162,12 @@ pub async fn act(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
                 unless_taken(settle::capture_hinted(app, id).await)?;
             }
         }
+        "PAYMENT.CAPTURE.REFUNDED" | "PAYMENT.CAPTURE.REVERSED" => {
+            // The resource is a refund; the capture stands only in its `up` link.
+            if let Some(id) = event.capture.as_ref().or(event.resource.as_ref()) {
+                settle::give_back_hinted(app, id).await?;
+            }
+        }
         "VAULT.PAYMENT-TOKEN.DELETED" | "VAULT.PAYMENT-TOKEN.DELETION-INITIATED" => {
             if let Some(token) = &event.resource {
                 vault::removal_hinted(app, token).await?;

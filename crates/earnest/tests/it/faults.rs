@@ -370,7 +370,7 @@ async fn charged(world: &World) {
 }
 
 /// Waits until the faults have fired as they should; panics when they never do.
-async fn fired(world: &World, is: impl Fn(&[Value]) -> bool) {
+pub async fn fired(world: &World, is: impl Fn(&[Value]) -> bool) {
     let url = format!("{}/_sim/faults", world.sim().base_url());
     let begun = std::time::Instant::now();
     loop {

@@ -38,6 +38,7 @@ mod sellers;
 mod shop;
 mod tenants;
 mod tidy;
+mod vaulting;
 mod walks;
 mod webhooks;
 mod wire;

@@ -163,7 +163,7 @@ async fn events_of_unknown_types_are_taken_in_and_change_nothing() {
     pending_settlement(&world).await;
     let honest = tap.heard("PAYMENT.CAPTURE.PENDING").await;
     let before = (world.totals("paypal_cash").await, reads(&world));
-    for kind in ["SOMETHING.NEW", "PAYMENT.CAPTURE.REVERSED", "CUSTOMER.DISPUTE.CREATED", ""] {
+    for kind in ["SOMETHING.NEW", "PAYMENT.REFUND.FAILED", "CUSTOMER.DISPUTE.CREATED", ""] {
         let event = honest.forged(|event| {
             event["id"] = format!("WH-{kind}").into();
             event["event_type"] = kind.into();
@@ -200,6 +200,28 @@ async fn a_consent_that_was_taken_back_freezes_the_tab() {
     assert_eq!(world.tab().await["status"], "open");
     world.authorize(world.quote("/weather", 10_000), "after").await.expect(201);
     world.assert_at_rest();
+    world.assert_balanced().await;
+}
+
+#[tokio::test]
+async fn a_capture_given_back_at_paypal_freezes_its_owner() {
+    let world = World::ready().await;
+    world.spend(100_000, "before").await;
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    world.settle_down().await;
+    world.mail().await;
+    let path = format!("/v1/tabs/{tab}/settlements");
+    let settlements = world.get("owner", &path).await.expect(200);
+    let capture = settlements["data"][0]["paypal_capture"].as_str().unwrap().to_owned();
+    world.advance(1);
+    world.authorize(world.quote("/weather", 10_000), "still").await.expect(201);
+
+    assert!(world.sim().reverse(&capture, None));
+    world.mail().await;
+    assert!(world.get("owner", "/v1/owners/me").await.expect(200)["frozen"].is_string());
+    let refused = world.authorize(world.quote("/weather", 10_000), "after").await;
+    assert_eq!(refused.refusal(), "policy_denied/owner_frozen");
     world.assert_balanced().await;
 }
 
