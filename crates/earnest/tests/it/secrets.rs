@@ -160,8 +160,8 @@ async fn nothing_secret_is_told_logged_or_written() {
 
     // Webhooks: one that counts, one with another signature, one whose body was changed.
     let heard = tap.heard("PAYMENT.CAPTURE.COMPLETED").await;
-    let name = "paypal-transmission-sig";
-    secrets.push((name.to_owned(), heard.headers[name].to_str().unwrap().to_owned()));
+    let signature = heard.headers["paypal-transmission-sig"].to_str().unwrap().to_owned();
+    secrets.push(("PayPal's signature".to_owned(), signature));
     assert_eq!(world.deliver(&heard).await.status, 200);
     let wrong = "c2lnbmF0dXJlLXRoYXQtaXMtd3Jvbmc".repeat(4);
     assert_eq!(
