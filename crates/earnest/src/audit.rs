@@ -22,7 +22,9 @@ use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
 use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::receipt::Receipt;
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
+use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::unit::Record;
 use earnest_core::vault::Vault;
@@ -70,6 +72,8 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Purchase>()
         .kind::<ReportClock>()
         .kind::<Settlement>()
+        .kind::<Reversal>()
+        .kind::<Suspended>()
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()
@@ -118,6 +122,8 @@ impl Check for Gather {
             grants: all(snapshot, |row: &Grant| row.id)?,
             settlements: all(snapshot, |row: &Settlement| row.id)?,
             intents: all(snapshot, |row: &Intent| row.id)?,
+            reversals: all(snapshot, |row: &Reversal| row.capture.clone())?,
+            suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
         };
         let mut books = self.books.borrow_mut();
         self.seen.set(Seen {

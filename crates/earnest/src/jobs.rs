@@ -8,6 +8,7 @@ use std::time::Duration;
 use earnest_core::intent::Intent;
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::report::{Expire, Tick};
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use futures_util::StreamExt as _;
@@ -17,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
-use crate::flow::{receipt, settle};
+use crate::flow::webhook::WebhookEvent;
+use crate::flow::{receipt, reversal, settle, webhook};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -64,6 +66,8 @@ async fn calls(app: &App, stop: &CancellationToken) {
     let mut woken = app.wake.listen();
     while pause(&mut woken, stop).await {
         log_turn(intents(app).await);
+        log_turn(webhooks(app).await);
+        log_turn(reversals(app).await);
     }
 }
 
@@ -96,6 +100,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     expire(app).await?;
     treasurer(app).await?;
     intents(app).await?;
+    webhooks(app).await?;
+    reversals(app).await?;
     receipts(app).await
 }
 
@@ -154,6 +160,35 @@ pub async fn intents(app: &App) -> Result<(), FlowError> {
         log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
     });
     futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    Ok(())
+}
+
+/// Follows up webhooks that the process which took them in did not.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn webhooks(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let reader = app.store.reader();
+    let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
+    let due = page.items.into_iter().take_while(|event| event.next_at <= now);
+    let reads = due.map(|event| async move { webhook::follow_up(app, &event).await });
+    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    Ok(())
+}
+
+/// Reads what went back at PayPal, many captures at once.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn reversals(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
+    let due = page.items.into_iter().take_while(|row| row.next_at <= now);
+    let reads = due.map(|row| async move {
+        log_failed("reading a reversal", &row.capture, reversal::look_at(app, &row).await);
+    });
+    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
     Ok(())
 }
 
