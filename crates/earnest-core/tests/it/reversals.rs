@@ -33,7 +33,7 @@ fn a_reversal_is_booked_once() {
         assert_eq!(posted(world.store.reader(), Account::OwnerDebt(settlement.owner)), (150, 0));
         assert!(world.give_back(&settlement, "R2", 250_000));
         assert_eq!(posted(world.store.reader(), Account::OwnerDebt(settlement.owner)), (400, 0));
-        let owner: Owner = world.row(&settlement.owner.to_string());
+        let owner: Owner = world.row(settlement.owner.to_string());
         assert!(owner.frozen.is_some());
         assert_eq!(owner.settled_micros, micros(0));
         assert_eq!(world.breaches(), []);

@@ -609,7 +609,7 @@ impl World {
 
     /// PayPal gives a part of a settlement's capture back; whether that could be booked.
     pub fn give_back(&self, settlement: &Settlement, id: &str, amount: i64) -> bool {
-        let settlement: Settlement = self.row(&settlement.id.to_string());
+        let settlement: Settlement = self.row(settlement.id.to_string());
         let capture = settlement.paypal_capture.unwrap();
         let of = Some(Captured {
             intent: settlement.intent,
