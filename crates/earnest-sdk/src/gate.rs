@@ -1,7 +1,7 @@
 //! The door of a priced route: who may pass, and what is said of it afterwards.
 //!
 //! Checks, in this order: signature, audience, scope (method, resource, body, own price), whether
-//! the voucher was seen, expiry. Then it is claimed durably, and only then served. 402 is answered
+//! the voucher or its purchase was seen, expiry. Then it is claimed durably, and only then served. 402 is answered
 //! only when paying (again) is safe: a used voucher is 409, and when vouchers cannot be checked the
 //! answer is 503.
 
@@ -36,9 +36,11 @@ use crate::nonce::{Claim, StoreDown};
 use crate::paid::{Paid, Ticket};
 use crate::problem::Problem;
 use crate::seller::Seller;
-use crate::setup::{join, seed};
+use crate::setup::{Secret, join, seed};
 use crate::wire::{PAYMENT_RECEIPT, PaymentReceipt, Presented, challenge, take_voucher};
 
+/// How long a quote may be accepted.
+const QUOTE_LIFE_SECONDS: i64 = 10 * 60;
 /// Seconds after which a check that was not possible may be.
 const CHECK_AGAIN_SECONDS: i64 = 5;
 
@@ -112,7 +114,7 @@ impl Seller {
             }
         };
         let now = Timestamp::now();
-        let checked = self.check(&token, offer, &resource, now).await;
+        let checked = self.check(token.expose(), offer, &resource, now).await;
         let claims = checked.map_err(|refusal| match refusal.code.status() {
             402 => self.ask_for_payment(refusal, offer, resource.clone()),
             _ => refusal.into(),
@@ -141,7 +143,7 @@ impl Seller {
         let claims = self.read_voucher(token, now).await?;
         claims.check_scope(self.0.config.seller, resource, offer.price)?;
         if claims.is_expired(now) {
-            let seen = self.0.config.nonces.seen(claims.jti).await;
+            let seen = self.0.config.nonces.seen(claims.jti, claims.sub).await;
             if seen.map_err(unavailable)? {
                 return Err(used(&claims));
             }
@@ -164,7 +166,7 @@ impl Seller {
 
     async fn claim(
         &self,
-        voucher: String,
+        voucher: Secret,
         claims: &Claims,
         paid: &Paid,
         at: Timestamp,
@@ -173,7 +175,8 @@ impl Seller {
         let token = nonces.token();
         let ticket = Ticket::new(nonces.clone(), claims.jti, token, paid.clone());
         let at = to_millisecond(at);
-        let first = nonces.claim(Claim { jti: claims.jti, token, voucher, at }).await;
+        let (jti, purchase) = (claims.jti, claims.sub);
+        let first = nonces.claim(Claim { jti, purchase, token, voucher, at }).await;
         // Dropping the ticket ends this attempt's claim, if it was written, and no other's.
         if first.map_err(unavailable)? { Ok(ticket) } else { Err(used(claims).into()) }
     }
@@ -248,7 +251,6 @@ impl Seller {
     }
 
     fn quote(&self, offer: &Offer, request: Resource) -> Result<Quote, getrandom::Error> {
-        let life = i64::try_from(self.0.config.limits.quote_life.as_secs()).unwrap_or(i64::MAX);
         Ok(Quote {
             id: QuoteId::new(seed()?),
             seller: self.0.config.seller,
@@ -256,7 +258,7 @@ impl Seller {
             request,
             price: offer.price,
             currency: Currency::Usd,
-            expires_at: to_millisecond(after(Timestamp::now(), life)),
+            expires_at: to_millisecond(after(Timestamp::now(), QUOTE_LIFE_SECONDS)),
         })
     }
 
@@ -357,7 +359,8 @@ fn unpaid_head() -> Response {
 }
 
 fn used(claims: &Claims) -> Refusal {
-    Refusal::new(Code::VoucherAlreadyUsed, "a voucher opens a door once, and this one was used")
+    let why = "a purchase is served once, and this voucher or another of it was used";
+    Refusal::new(Code::VoucherAlreadyUsed, why)
         .with("purchase", claims.sub.to_string())
         .next("do not pay again: ask Earnest what became of the purchase")
 }

@@ -17,6 +17,7 @@ mod buyer;
 mod examples;
 mod paying;
 mod proxy;
+mod reissued;
 mod reports;
 mod restart;
 mod seller;
