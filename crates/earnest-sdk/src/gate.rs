@@ -22,7 +22,7 @@ use earnest_core::time::{Timestamp, after, to_millisecond};
 use earnest_core::voucher::{self, Claims};
 use futures_util::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
-use http::header::{VARY, WWW_AUTHENTICATE};
+use http::header::{TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body::Body as HttpBody;
@@ -98,6 +98,8 @@ impl Seller {
     {
         let (mut parts, body) = request.into_parts();
         let presented = take_voucher(&mut parts.headers);
+        strip_payment_headers(&mut parts.headers);
+        check_framing(&parts.headers)?;
         let url = self.resource_url(&parts)?;
         let body = self.read_body(body).await?;
         let resource = Resource::new(parts.method.as_str(), &url, &body)?;
@@ -330,11 +332,31 @@ where
 
 /// Nobody but this layer says that something was paid.
 pub(crate) fn strip_payment_headers(headers: &mut HeaderMap) {
-    let ours = |name: &&HeaderName| name.as_str().starts_with("payment-");
+    let ours = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with("payment-");
     let names: Vec<HeaderName> = headers.keys().filter(ours).cloned().collect();
     for name in names {
         headers.remove(name);
     }
+}
+
+/// Where a request ends must be said once. Two readers of a request that says it twice, or in a way
+/// that one of them does not know, may find two requests in it (RFC 9112 section 6.1): one that was
+/// paid for, and one that was not.
+///
+/// # Errors
+/// `request_malformed`.
+pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let once = match (encodings.next(), encodings.next()) {
+        (None, _) => headers.get_all(CONTENT_LENGTH).iter().count() <= 1,
+        (Some(encoding), None) => {
+            encoding.as_bytes().eq_ignore_ascii_case(b"chunked")
+                && !headers.contains_key(CONTENT_LENGTH)
+        }
+        (Some(_), Some(_)) => false,
+    };
+    let why = "say where the body ends once: `Content-Length`, or `Transfer-Encoding: chunked`";
+    if once { Ok(()) } else { Err(Refusal::new(Code::RequestMalformed, why)) }
 }
 
 pub(crate) fn vary_by_authorization(headers: &mut HeaderMap) {
@@ -397,4 +419,35 @@ fn cut(listing: &str) -> Cow<'_, str> {
         end = end.saturating_sub(1);
     }
     Cow::Borrowed(listing.get(..end).unwrap_or("unnamed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_body_ends_is_said_once() {
+        let check = |lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            check_framing(&headers).is_ok()
+        };
+        let (length, encoding) = ("content-length", "transfer-encoding");
+        assert!(check(&[]));
+        assert!(check(&[(length, "5")]));
+        assert!(check(&[(encoding, "Chunked")]));
+        for lines in [
+            [(length, "5"), (encoding, "chunked")],
+            [(encoding, "chunked"), (length, "5")],
+            [(length, "5"), (length, "6")],
+            [(encoding, "chunked"), (encoding, "chunked")],
+        ] {
+            assert!(!check(&lines), "{lines:?}");
+        }
+        for odd in ["gzip, chunked", "chunked, identity", "identity", "xchunked", "\"chunked\""] {
+            assert!(!check(&[(encoding, odd)]), "{odd}");
+        }
+    }
 }

@@ -22,4 +22,5 @@ mod reports;
 mod restart;
 mod seller;
 mod streams;
+mod tricks;
 mod vouchers;
