@@ -143,7 +143,7 @@ pub(crate) fn take_voucher(headers: &mut HeaderMap) -> Presented {
     }
 }
 
-fn is_tab(value: &[u8]) -> bool {
+pub(crate) fn is_tab(value: &[u8]) -> bool {
     let value = value.trim_ascii_start();
     let (scheme, rest) = value.split_at_checked(SCHEME.len()).unwrap_or((value, &[]));
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes())

@@ -10,7 +10,7 @@ use earnest_core::id::{PurchaseId, VoucherId};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
 use earnest_core::voucher::Fate;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -56,6 +56,21 @@ const STEP_2: &str = "
 
 type Rows<T> = rusqlite::Result<T>;
 
+/// Makes a file that is not there yet one that only its owner reads: it holds vouchers. SQLite gives
+/// the files beside it the same mode.
+fn keep_to_ourselves(path: &Path) -> Result<(), NonceError> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(NonceError::Path(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) struct Books {
     db: Connection,
     /// What must be written before anything else: endings whose commit failed, and a failed ending
@@ -70,7 +85,14 @@ impl Books {
     }
 
     pub(super) fn open(path: &Path) -> Result<Self, NonceError> {
-        let db = Connection::open(path)?;
+        // An absolute path, because SQLite keeps what is called ``, `:memory:` or `file:…` elsewhere
+        // than in a file of that name, and forgets it.
+        let path = std::path::absolute(path).map_err(NonceError::Path)?;
+        keep_to_ourselves(&path)?;
+        let db = Connection::open_with_flags(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+        )?;
         db.busy_timeout(Duration::from_millis(250))?;
         // Held until this connection closes, by the operating system if the process is killed.
         let in_use = |error: rusqlite::Error| match error.sqlite_error_code() {
@@ -553,6 +575,28 @@ mod tests {
             Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
             let opened = Books::open(&path).map(|_| ());
             assert!(matches!(opened, Err(NonceError::Newer(found)) if found == version));
+        }
+    }
+
+    #[test]
+    fn only_a_file_is_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Books::open(Path::new("")), Err(NonceError::Path(_))));
+        assert!(Books::open(folder.path()).is_err(), "a folder");
+        assert!(Books::open(&folder.path().join("none/nonces.db")).is_err());
+        let path = folder.path().join("not-ours.db");
+        std::fs::write(&path, "text that is longer than the head of a database".repeat(20))
+            .unwrap();
+        assert!(matches!(Books::open(&path), Err(NonceError::Unusable(_))));
+        for name in [":memory:", "nonces.db"] {
+            let path = folder.path().join(name);
+            assert!(claimed(&Books::open(&path).unwrap().db, 1, 1), "{name}");
+            assert!(!claimed(&Books::open(&path).unwrap().db, 1, 1), "{name} forgets");
+            #[cfg(unix)]
+            {
+                let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
+                assert_eq!(mode & 0o777, 0o600, "{name}");
+            }
         }
     }
 

@@ -41,7 +41,10 @@ pub enum NonceError {
     /// Written by a newer version.
     #[error("the nonce file has version {0}, which is newer than this program")]
     Newer(i64),
-    /// The file or its folder cannot be used.
+    /// There is no such folder, or nothing may be written there.
+    #[error("the nonce file cannot be used: {0}")]
+    Path(std::io::Error),
+    /// What is there cannot be read or written as a nonce file.
     #[error("the nonce file cannot be used: {0}")]
     Unusable(#[from] rusqlite::Error),
     /// The thread that owns it could not be started.
