@@ -44,6 +44,10 @@ const QUOTE_LIFE_SECONDS: i64 = 10 * 60;
 /// Seconds after which a check that was not possible may be.
 const CHECK_AGAIN_SECONDS: i64 = 5;
 
+/// What only caches in between look at, ahead of `Cache-Control` (RFC 9213).
+const FOR_SHARED_CACHES: [&str; 4] =
+    ["cdn-cache-control", "cloudflare-cdn-cache-control", "surrogate-control", "x-accel-expires"];
+
 /// What is for sale.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
@@ -324,6 +328,7 @@ where
     if let Some(value) = receipt.to_value() {
         parts.headers.insert(PAYMENT_RECEIPT, value);
     }
+    keep_from_shared_caches(&mut parts.headers);
     let announced = parts.headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
     let body = WatchedBody::new(Body::new(body), announced, ticket);
@@ -335,6 +340,30 @@ pub(crate) fn strip_payment_headers(headers: &mut HeaderMap) {
     let ours = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with("payment-");
     let names: Vec<HeaderName> = headers.keys().filter(ours).cloned().collect();
     for name in names {
+        headers.remove(name);
+    }
+}
+
+/// What was paid for is for who paid: a cache between buyers and this server that kept it would give
+/// it away, and not every such cache looks at `Vary`. A buyer's own may keep it (RFC 9111 section
+/// 5.2.2.7).
+fn keep_from_shared_caches(headers: &mut HeaderMap) {
+    let is_for_all = |directive: &&str| {
+        let name = directive.split('=').next().unwrap_or(directive).trim();
+        name.eq_ignore_ascii_case("public") || name.eq_ignore_ascii_case("s-maxage")
+    };
+    let is_private = |directive: &&str| {
+        directive.eq_ignore_ascii_case("private") || directive.eq_ignore_ascii_case("no-store")
+    };
+    let said = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let said = said.flat_map(|text| text.split(',')).map(str::trim);
+    let mut kept: Vec<&str> = said.filter(|d| !d.is_empty() && !is_for_all(d)).collect();
+    if !kept.iter().any(is_private) {
+        kept.push("private");
+    }
+    let value = HeaderValue::from_str(&kept.join(", "));
+    headers.insert(CACHE_CONTROL, value.unwrap_or(HeaderValue::from_static("private")));
+    for name in FOR_SHARED_CACHES {
         headers.remove(name);
     }
 }
@@ -424,6 +453,26 @@ fn cut(listing: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_paid_for_is_kept_by_nobody_in_between() {
+        let kept = |said: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(CACHE_CONTROL, HeaderValue::from_static(value));
+            }
+            headers.insert("cdn-cache-control", HeaderValue::from_static("max-age=9"));
+            keep_from_shared_caches(&mut headers);
+            assert!(!headers.contains_key("cdn-cache-control"));
+            let values = headers.get_all(CACHE_CONTROL).iter();
+            values.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&[]), ["private"]);
+        assert_eq!(kept(&["public, max-age=60, S-MaxAge=90"]), ["max-age=60, private"]);
+        assert_eq!(kept(&["Public", "immutable"]), ["immutable, private"]);
+        assert_eq!(kept(&["no-store"]), ["no-store"]);
+        assert_eq!(kept(&["Private, max-age=60"]), ["Private, max-age=60"]);
+    }
 
     #[test]
     fn where_a_body_ends_is_said_once() {

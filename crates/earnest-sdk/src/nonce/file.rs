@@ -307,23 +307,32 @@ fn due(db: &Connection, limit: usize, serving_before: Timestamp) -> Rows<Vec<Due
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = select.query_map(params![limit, serving_before.as_millisecond()], |row| {
         let jti: String = row.get(0)?;
-        let claimed_ms: i64 = row.get(2)?;
-        let fate: Option<String> = row.get(3)?;
-        let amount: Option<i64> = row.get(4)?;
-        Ok(Due {
-            jti: jti.parse().map_err(|error| unreadable(0, error))?,
-            voucher: Secret::of(row.get(1)?),
-            claimed_at: Timestamp::from_millisecond(claimed_ms)
-                .map_err(|error| unreadable(2, error))?,
-            fate: match fate.as_deref() {
-                None => Fate::Serving,
-                Some("redeemed") => Fate::Redeemed,
-                Some(_) => Fate::Failed,
-            },
-            amount: amount.map(Micros::new).transpose().map_err(|error| unreadable(4, error))?,
-        })
+        let read = read_due(row).map_err(|error| {
+            tracing::error!(jti, %error, "a claim in the nonce file cannot be read, nor reported");
+        });
+        Ok(read.ok())
     })?;
-    rows.collect()
+    rows.filter_map(Result::transpose).collect()
+}
+
+/// A row that somebody or something else changed. It must not keep the others from being reported.
+type Unreadable = Box<dyn std::error::Error>;
+
+fn read_due(row: &rusqlite::Row<'_>) -> Result<Due, Unreadable> {
+    let jti: String = row.get(0)?;
+    let fate: Option<String> = row.get(3)?;
+    let amount: Option<i64> = row.get(4)?;
+    Ok(Due {
+        jti: jti.parse()?,
+        voucher: Secret::of(row.get(1)?),
+        claimed_at: Timestamp::from_millisecond(row.get(2)?)?,
+        fate: match fate.as_deref() {
+            None => Fate::Serving,
+            Some("redeemed") => Fate::Redeemed,
+            Some(_) => Fate::Failed,
+        },
+        amount: amount.map(Micros::new).transpose()?,
+    })
 }
 
 fn acknowledge(db: &Connection, epoch: &str, at: Timestamp, results: &[Acknowledged]) -> Rows<()> {
@@ -389,13 +398,6 @@ fn last_epoch(db: &Connection) -> Rows<Option<String>> {
 /// A token as SQLite's integer; tokens count up from one and never get near the end.
 fn number(token: u64) -> i64 {
     i64::try_from(token).unwrap_or(i64::MAX)
-}
-
-fn unreadable(
-    column: usize,
-    error: impl std::error::Error + Send + Sync + 'static,
-) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
 }
 
 #[cfg(test)]
@@ -565,6 +567,20 @@ mod tests {
         assert!(!claim(&books.db, &of(21, 1, 1)).unwrap());
         assert!(!claim(&books.db, &of(22, 2, 1)).unwrap());
         assert!(claim(&books.db, &of(24, 4, 1)).unwrap());
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_does_not_keep_the_others_from_being_reported() {
+        let books = Books::in_memory().unwrap();
+        for n in 1..=3 {
+            assert!(claimed(&books.db, n, 1));
+            finish(&books.db, jti(n), 1, Ending::Redeemed(Some(Micros::constant(5)))).unwrap();
+        }
+        let spoil = |sql: &str, n| books.db.execute(sql, [jti(n).to_string()]).unwrap();
+        spoil("UPDATE claims SET jti = 'no id' WHERE jti = ?1", 1);
+        spoil("UPDATE claims SET amount_micros = -5 WHERE jti = ?1", 2);
+        assert_eq!(fates(&books), [(Fate::Redeemed, Some(5))]);
+        assert!(!claim(&books.db, &of(11, 1, 1)).unwrap(), "its purchase was served all the same");
     }
 
     #[test]

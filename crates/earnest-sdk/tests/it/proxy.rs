@@ -132,6 +132,10 @@ async fn no_spelling_slips_past_the_price() {
         ("/weather/x.", 402),
         ("/weather%3F/x", 402),
         ("/other", 200),
+        ("weather/x", 400),
+        ("@evil.example/other", 400),
+        (":80/other", 400),
+        ("*", 400),
         ("http://evil.example/weather/x", 402),
         ("http://evil.example/other", 200),
     ] {
@@ -150,6 +154,7 @@ async fn headers_of_hops_and_payments_stop_here() {
             ("payment-thing", "x"),
             ("keep-alive", "timeout=5"),
             ("content-encoding", "gzip"),
+            ("cache-control", "public, max-age=60"),
             ("www-authenticate", "Tab quote=\"x\""),
             ("x-own", "kept"),
         ];
@@ -212,12 +217,14 @@ async fn headers_of_hops_and_payments_stop_here() {
     assert!(reply.header("payment-receipt").starts_with("purchase="));
     assert_eq!(reply.header("content-encoding"), "gzip", "passed on, not undone");
     assert_eq!(reply.header("x-own"), "kept");
+    assert_eq!(reply.header("cache-control"), "max-age=60, private");
     for name in ["payment-thing", "keep-alive", "www-authenticate"] {
         assert_eq!(reply.header(name), "", "{name}");
     }
     let free = fetch(&proxy.url("/health"), Some("not-looked-at")).await;
     assert!(!String::from_utf8_lossy(&free.body).contains("Tab "));
     assert_eq!(free.header("payment-receipt"), "");
+    assert_eq!(free.header("cache-control"), "public, max-age=60", "free for everybody");
 }
 
 #[tokio::test]
