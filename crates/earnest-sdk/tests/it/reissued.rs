@@ -39,7 +39,8 @@ impl Work {
     async fn answer(self) -> Response {
         self.runs.fetch_add(1, Ordering::SeqCst);
         self.begun.add_permits(1);
-        self.go.acquire().await.unwrap().forget();
+        let go = tokio::time::timeout(PATIENCE, self.go.acquire());
+        go.await.unwrap().unwrap().forget();
         let fails = self
             .failures
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
