@@ -42,6 +42,10 @@ pub struct Settings {
     pub settle_retry_seconds: i64,
     /// Above this, *not charged* needs a person's word beside the evidence.
     pub confirm_not_charged_above_micros: Micros,
+    /// How many entries of the log a listener to events may have missed before it is told to begin
+    /// anew: reading that many to somebody who was away for days costs more than their reading once
+    /// what they show.
+    pub event_gap_entries: u64,
     /// What PayPal will probably take.
     pub fee: Schedule,
 }
@@ -63,6 +67,7 @@ impl Default for Settings {
             room_low_ppm: 800_000,
             settle_retry_seconds: 15 * 60,
             confirm_not_charged_above_micros: Micros::constant(50_000_000),
+            event_gap_entries: 200_000,
             fee: Schedule::default(),
         }
     }

@@ -53,6 +53,8 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// How often a stream of events says that it is alive.
+    pub heartbeat: std::time::Duration,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -94,6 +96,12 @@ pub struct Inner {
     remembered: RwLock<Memory>,
     /// Wakes the jobs when there is something to do.
     pub wake: Wake,
+    /// How often a stream of events says that it is alive, and asks whether its key still is.
+    pub heartbeat: std::time::Duration,
+    /// Where listeners to events join.
+    pub feed: crate::events::Feed,
+    /// Cancelled when Earnest stops: what would go on for ever ends.
+    pub stopping: tokio_util::sync::CancellationToken,
     /// What goes on after its request was answered; the books are closed only when it has ended.
     pub tasks: tokio_util::task::TaskTracker,
 }
@@ -165,6 +173,9 @@ impl App {
             clock: parts.clock,
             remembered: RwLock::default(),
             wake: Wake::default(),
+            heartbeat: parts.heartbeat,
+            feed: crate::events::Feed::default(),
+            stopping: tokio_util::sync::CancellationToken::new(),
             tasks: tokio_util::task::TaskTracker::new(),
         }))
     }

@@ -9,6 +9,7 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
+pub mod events;
 pub mod flow;
 pub mod jobs;
 pub mod listen;

@@ -70,6 +70,7 @@ pub struct Running {
     stop: CancellationToken,
     server: JoinHandle<()>,
     jobs: Option<JoinHandle<()>>,
+    feed: JoinHandle<()>,
 }
 
 /// How to start, beside the settings.
@@ -84,6 +85,8 @@ pub struct Start {
     /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
     /// vaulted with the one before is gone.
     pub vault_dev_owner: bool,
+    /// How often a stream of events says that it is alive; tests of it wait less.
+    pub heartbeat: std::time::Duration,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
     /// The bug to plant, for tests of tests.
@@ -97,6 +100,7 @@ impl Default for Start {
             clock: machine_clock(),
             jobs: true,
             sim: SimConfig::default(),
+            heartbeat: std::time::Duration::from_secs(15),
             timeouts: Timeouts::default(),
             vault_dev_owner: true,
             #[cfg(feature = "planted")]
@@ -164,10 +168,12 @@ impl Running {
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: config.mode == Mode::Simulated,
+            heartbeat: start.heartbeat,
             #[cfg(feature = "planted")]
             planted: start.planted,
         });
-        let stop = CancellationToken::new();
+        let stop = app.stopping.clone();
+        let feed = app.feed.spawn(app.store.clone(), stop.clone());
         let router = api::router(app.clone());
         let limits = listen::Limits::default();
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
@@ -185,7 +191,7 @@ impl Running {
             vault_dev_owner(&app, sim, dev).await;
         }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
-        Ok(Self { app, address, sim, dev, stop, server, jobs })
+        Ok(Self { app, address, sim, dev, stop, server, jobs, feed })
     }
 
     /// `http://` and the address.
@@ -200,6 +206,7 @@ impl Running {
         if let Some(jobs) = self.jobs {
             let _ = jobs.await;
         }
+        let _ = self.feed.await;
         self.app.tasks.close();
         self.app.tasks.wait().await;
         let store = self.app.store.clone();

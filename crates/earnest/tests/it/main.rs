@@ -21,6 +21,7 @@ mod crash;
 mod csv;
 mod dice;
 mod edge;
+mod events;
 mod faults;
 mod forge;
 mod judge;
