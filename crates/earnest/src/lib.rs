@@ -13,6 +13,7 @@ pub mod events;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+pub mod outbound;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod sealed;
