@@ -20,6 +20,7 @@ pub mod approval;
 pub mod authorize;
 pub mod entry;
 pub mod fee;
+pub mod hook;
 pub mod id;
 pub mod intent;
 pub mod invariant;

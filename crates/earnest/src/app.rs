@@ -41,6 +41,10 @@ pub struct Parts {
     pub clock: Clock,
     /// Signing keys.
     pub keys: Keys,
+    /// Seals secrets that rest in the books.
+    pub sealer: crate::sealed::Sealer,
+    /// The client for addresses that strangers gave us.
+    pub outbound: crate::outbound::Outbound,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -76,6 +80,10 @@ pub struct Inner {
     pub keys: Keys,
     /// The published keys, ready to verify with.
     pub key_set: KeySet,
+    /// Seals secrets that rest in the books.
+    pub sealer: crate::sealed::Sealer,
+    /// The client for addresses that strangers gave us.
+    pub outbound: crate::outbound::Outbound,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -161,6 +169,8 @@ impl App {
             public_url: parts.public_url.trim_end_matches('/').to_owned(),
             key_set: KeySet::new(&parts.keys.jwks),
             keys: parts.keys,
+            sealer: parts.sealer,
+            outbound: parts.outbound,
             paypal: parts.paypal,
             certs: parts.certs,
             webhook_check: parts.webhook_check,

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use earnest_core::approval::{Approval, Grant};
+use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
 use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
@@ -77,6 +78,10 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()
+        .kind::<Hook>()
+        .kind::<HookCount>()
+        .kind::<HookCursor>()
+        .kind::<Delivery>()
         .kind::<SealedKey>()
         .check(Gather { books: Rc::clone(&books), seen: Rc::clone(&seen) });
     for (name, holds) in INVARIANTS {

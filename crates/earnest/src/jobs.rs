@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{receipt, reversal, settle, webhook};
+use crate::flow::{hook, receipt, reversal, settle, webhook};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -37,7 +37,12 @@ const CALLS: usize = 16;
 /// delays its own calls and nothing else.
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
-        tokio::join!(clock(&app, &stop), books(&app, &stop), calls(&app, &stop));
+        tokio::join!(
+            clock(&app, &stop),
+            books(&app, &stop),
+            calls(&app, &stop),
+            hooks(&app, &stop)
+        );
     })
 }
 
@@ -68,6 +73,20 @@ async fn calls(app: &App, stop: &CancellationToken) {
         log_turn(intents(app).await);
         log_turn(webhooks(app).await);
         log_turn(reversals(app).await);
+    }
+}
+
+async fn hooks(app: &App, stop: &CancellationToken) {
+    let mut head = app.store.watch_head();
+    let mut read = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = head.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        log_turn(hook::fan_out(app, &mut read).await);
+        log_turn(hook::send_due(app).await);
     }
 }
 
@@ -102,7 +121,9 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     intents(app).await?;
     webhooks(app).await?;
     reversals(app).await?;
-    receipts(app).await
+    receipts(app).await?;
+    hook::fan_out(app, &mut None).await?;
+    hook::send_due(app).await
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {

@@ -21,6 +21,7 @@ use url::Url;
 use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::flow::{party, vault};
+use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, sealed};
 
@@ -52,6 +53,9 @@ pub enum StartError {
     /// PayPal is not configured, or wrongly.
     #[error("PayPal: {0}")]
     Paypal(String),
+    /// The client for addresses of others cannot be set up.
+    #[error("outgoing calls: {0}")]
+    Outbound(String),
     /// The first parties could not be made.
     #[error("cannot set up development keys: {0}")]
     Provision(String),
@@ -154,6 +158,12 @@ impl Running {
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, mut paypal) = connect(&config, start.sim).await?;
         paypal.timeouts = start.timeouts;
+        let reach = match config.mode {
+            Mode::Simulated => Reach::Loopback,
+            _ => Reach::Public,
+        };
+        let outbound = Outbound::new(reach);
+        let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let app = App::new(Parts {
@@ -162,6 +172,8 @@ impl Running {
             public_url,
             clock: start.clock,
             keys,
+            sealer,
+            outbound,
             paypal: client,
             certs,
             webhook_check: config.webhook_check,

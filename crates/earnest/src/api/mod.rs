@@ -26,6 +26,7 @@ pub mod csv;
 pub mod error;
 pub mod events;
 mod exact;
+pub mod hooks;
 pub mod ledger;
 pub mod methods;
 pub mod parties;
@@ -121,6 +122,11 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::suspense))
         .routes(routes!(paypal::reversals))
         .routes(routes!(events::stream))
+        .routes(routes!(hooks::create, hooks::list))
+        .routes(routes!(hooks::get, hooks::remove))
+        .routes(routes!(hooks::enable))
+        .routes(routes!(hooks::deliveries))
+        .routes(routes!(hooks::resend))
         .routes(routes!(receipts::show))
         .routes(routes!(receipts::verify))
         .routes(routes!(wellknown::jwks))

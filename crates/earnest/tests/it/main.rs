@@ -24,6 +24,7 @@ mod edge;
 mod events;
 mod faults;
 mod forge;
+mod hooks;
 mod judge;
 mod late;
 mod openapi;
