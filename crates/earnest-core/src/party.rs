@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::approval::Waiting;
-use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, TabId, VaultId};
+use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, SettlementId, TabId, VaultId};
 use crate::money::Micros;
 use crate::time::{Timestamp, Zone};
 use crate::unit::{ListEntry, Record, rank};
@@ -41,6 +41,9 @@ pub struct Owner {
     pub credit_line_micros: Option<Micros>,
     /// Everything captured so far: what the credit line grows with.
     pub settled_micros: Micros,
+    /// Settlements below the minimum of the last 24 hours: what another is measured by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub small_settlements: Vec<SmallSettlement>,
     /// The vaulted way to pay that settlements use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub funding: Option<Funding>,
@@ -49,6 +52,15 @@ pub struct Owner {
     /// A zone that takes over when the present day ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_zone: Option<(Zone, Timestamp)>,
+}
+
+/// A settlement that brought less than the operator's minimum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallSettlement {
+    /// Which.
+    pub settlement: SettlementId,
+    /// When it was made.
+    pub at: Timestamp,
 }
 
 /// A vaulted way to pay, as far as settlements need to know.
@@ -93,6 +105,7 @@ impl Owner {
             earlier_tabs: Vec::new(),
             credit_line_micros: None,
             settled_micros: Micros::ZERO,
+            small_settlements: Vec::new(),
             funding: None,
             zone,
             next_zone: None,

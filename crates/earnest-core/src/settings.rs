@@ -34,6 +34,9 @@ pub struct Settings {
     /// A tab that owes less is not settled on its own account: the fee would eat it. Never counts
     /// above half the room.
     pub min_settlement_micros: Micros,
+    /// How many settlements below the minimum one owner gets in any 24 hours, whoever asks for them:
+    /// each costs the operator the fixed part of the fee.
+    pub small_settlements_per_day: u32,
     /// A line older than this is settled whatever the minimum.
     pub exposure_seconds: i64,
     /// A tab whose room is used beyond this share is settled, in millionths.
@@ -59,6 +62,7 @@ impl Default for Settings {
             credit_line_most_micros: Micros::constant(500_000_000),
             settle_at_micros: Micros::constant(15_000_000),
             min_settlement_micros: Micros::constant(5_000_000),
+            small_settlements_per_day: 2,
             exposure_seconds: 24 * 3600,
             room_low_ppm: 800_000,
             settle_retry_seconds: 15 * 60,

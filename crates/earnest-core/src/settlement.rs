@@ -18,7 +18,7 @@ use crate::problem::{Code, Refusal};
 use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, other_frozen, room, touch_tabs};
 use crate::time::{Timestamp, after};
-use crate::treasurer::{Plan, plan};
+use crate::treasurer::{Plan, count_small, plan, uncount_small};
 use crate::unit::{
     Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
 };
@@ -213,7 +213,7 @@ impl Unit for Settle {
         };
         let totals = view.totals(tab.owed())?;
         let room = self.room(view, owner)?;
-        match plan(tab, &totals, room, self.asked, &self.settings, now) {
+        match plan(tab, owner, &totals, room, self.asked, &self.settings, now) {
             Plan::Wait { why } => Ok(Effects::answer(Settled::Waited(why))),
             Plan::Carry { why } => end(owner, tab, totals.collectible(), why),
             Plan::Settle { .. } if owner.funding.is_none() => Ok(Effects::answer(Settled::Waited(
@@ -351,6 +351,7 @@ impl Settle {
             tab.carry_micros = settlement.carry_out_micros;
             tab.unsettled_since = None;
         }
+        count_small(&mut owner, &settlement, &self.settings, now);
         tab.settlements = settlement.n;
         tab.open_settlement = Some(settlement.id);
         tab.retry = None;
@@ -684,6 +685,7 @@ impl Recording {
         }
         self.tab.carry_micros = self.settlement.carry_in_micros;
         self.tab.unsettled_since = self.settlement.since.or(self.tab.unsettled_since);
+        uncount_small(&mut self.owner, self.settlement.id);
         self.settlement.state = SettlementState::Declined;
         self.settlement.issue = Some(issue);
         self.settlement.ended_at = Some(now);

@@ -7,7 +7,7 @@ use earnest_core::intent::{Intent, IntentState};
 use earnest_core::ledger::Totals;
 use earnest_core::money::Micros;
 use earnest_core::party::Owner;
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::settlement::{Settled, Settlement};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::treasurer::Plan;
@@ -143,7 +143,8 @@ pub async fn get(
     Ok(axum::Json(show(&app, &tab)?))
 }
 
-/// Closes a tab: no more purchases, settled once when no hold is pending.
+/// Closes a tab: no more purchases, settled once when no hold is pending; `treasurer` says why where
+/// so little is carried to the next tab instead.
 #[utoipa::path(post, path = "/v1/tabs/{id}/close", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "tab_…")),
     responses((status = 202, description = "Closing", body = TabView),
@@ -159,8 +160,8 @@ pub async fn close(
     Ok((StatusCode::ACCEPTED, axum::Json(show(&app, &closed)?)))
 }
 
-/// Settles what is owed now, below the minimum too, and on a frozen tab after another way to pay
-/// was added.
+/// Settles what is owed now, and on a frozen tab after another way to pay was added. Below the
+/// operator's minimum only a few times a day: the refusal names the fee.
 #[utoipa::path(post, path = "/v1/tabs/{id}/settle", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "tab_…"),
         ("Idempotency-Key" = String, Header, description = "One key for one wish")),
@@ -179,7 +180,12 @@ pub async fn settle(
             let view = show_settlement(&app, &row)?;
             Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response())
         }
-        Settled::Waited(why) | Settled::Carried(why) => Err(refuse(Code::StateConflict, &why)),
+        Settled::Waited(why) | Settled::Carried(why) => {
+            let owed = app.store.reader().totals(&tab.owed())?.collectible();
+            let fee = app.settings.fee.predict(owed.floor_to_cent());
+            let refusal = Refusal::new(Code::StateConflict, why);
+            Err(refusal.amount("owed", owed).amount("fee_predicted", fee).into())
+        }
     }
 }
 
