@@ -15,7 +15,8 @@ use crate::id::{
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::{AmountInput, Currency, Micros};
-use crate::party::{Agent, Owner, RateWindow, Seller, address_digest};
+use crate::party::{Agent, Owner, RateWindow, Seller};
+use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -158,7 +159,7 @@ impl Unit for Authorize {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Seller>(self.quote.seller);
+        touch_dealing(&mut touches, view, self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
         touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
         touches.row::<Agent>(self.agent);
@@ -393,7 +394,7 @@ impl Authorize {
             agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
             tab: tab_facts(owner, &place),
             seller_owns_url: self.seller_owns_url(view)?,
-            self_dealing: self.self_dealing(view, owner)?,
+            dealing: dealing(view, owner, self.quote.seller, &self.settings)?,
             used: used(view, accounts)?,
             asked: rate.map_or(&[], |rate| rate.times.as_slice()),
             approved: approval.is_some(),
@@ -488,17 +489,6 @@ impl Authorize {
     fn seller_owns_url(&self, view: &View) -> Result<bool, Stop> {
         let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
         Ok(seller.has_proved(self.quote.request.origin()))
-    }
-
-    /// Refused on tabs: who pays himself on credit takes money out of the operator's pocket.
-    fn self_dealing(&self, view: &View, owner: &Owner) -> Result<bool, Stop> {
-        let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
-        let (Some(funding), Some(recipient)) = (&owner.funding, &seller.payout_recipient) else {
-            return Ok(false);
-        };
-        let payer = funding.payer_id.as_ref();
-        let payer = payer.is_some_and(|known| known.eq_ignore_ascii_case(recipient));
-        Ok(payer || funding.email_sha256.as_ref() == Some(&address_digest(recipient)))
     }
 
     /// Puts the question to the owner; equal questions collapse into one.

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::approval::Waiting;
 use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, SettlementId, TabId, VaultId};
 use crate::money::Micros;
+use crate::payer::Standing;
 use crate::time::{Timestamp, Zone};
 use crate::unit::{ListEntry, Record, rank};
 
@@ -47,6 +48,9 @@ pub struct Owner {
     /// The vaulted way to pay that settlements use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub funding: Option<Funding>,
+    /// Whether the account behind it pays for nobody else.
+    #[serde(default)]
+    pub payer: Standing,
     /// The zone that days are counted in.
     pub zone: Zone,
     /// A zone that takes over when the present day ends.
@@ -70,15 +74,22 @@ pub struct Funding {
     pub vault: VaultId,
     /// PayPal's id of the payment token.
     pub token: String,
-    /// PayPal's id of the payer, if it was told.
+    /// The digest of PayPal's id of the payer, if it was told; see [`address_digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payer_id: Option<String>,
+    pub payer_sha256: Option<String>,
     /// The digest of the payer's address, if it was told; see [`address_digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email_sha256: Option<String>,
 }
 
-/// What is kept of a payer's address, to tell whether owner and seller are the same person. The
+impl Funding {
+    /// Everything that the account behind it is known by.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        [&self.payer_sha256, &self.email_sha256].into_iter().filter_map(|known| known.as_deref())
+    }
+}
+
+/// What is kept of a payer's address or PayPal id, to tell whether owner and seller are the same person. The
 /// books never hold the address itself: a copy of them names nobody at a glance. It is no secret
 /// from somebody who has both the copy and a list of addresses to try.
 pub fn address_digest(address: &str) -> String {
@@ -107,6 +118,7 @@ impl Owner {
             settled_micros: Micros::ZERO,
             small_settlements: Vec::new(),
             funding: None,
+            payer: Standing::Own,
             zone,
             next_zone: None,
         }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::id::{AgentId, OwnerId, SellerId};
 use crate::money::{Currency, Micros};
 use crate::party::{Agent, Owner};
+use crate::payer::{Dealing, Standing};
 use crate::problem::{Reason, Refusal};
 use crate::quote::Quote;
 use crate::time::{Timestamp, Zone, seconds_between};
@@ -271,7 +272,7 @@ pub struct Facts<'a> {
     /// Whether the seller exists and proved the origin of the quoted URL.
     pub seller_owns_url: bool,
     /// Whether owner and seller are the same person as far as is known.
-    pub self_dealing: bool,
+    pub dealing: Dealing,
     /// What was used under each cap.
     pub used: Used,
     /// When the agent asked before, oldest first.
@@ -338,13 +339,19 @@ fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -
 }
 
 /// Decides a line whose hold was gone when its seller reported it: what was bought was allowed once,
-/// so only what can change since is asked again (standing, caps and room of today).
+/// so only what can change since is asked again (standing, who pays whom, caps and room of today).
 ///
 /// # Errors
 /// The refusal that leaves the line unbilled.
-pub fn decide_late(facts: &Facts<'_>, price: Micros, now: Timestamp) -> Result<Caps, Box<Refusal>> {
+pub fn decide_late(
+    facts: &Facts<'_>,
+    seller: SellerId,
+    price: Micros,
+    now: Timestamp,
+) -> Result<Caps, Box<Refusal>> {
     let (owner_limits, limits) = limits_in_force(facts)?;
     let tab = standing(facts)?;
+    apart(facts, seller)?;
     room(facts, &owner_limits, &limits, tab, price, now)
 }
 
@@ -416,6 +423,18 @@ fn standing(facts: &Facts<'_>) -> Guard<OpenTab> {
     }
 }
 
+/// Refused on tabs: who pays himself on credit takes money out of the operator's pocket.
+fn apart(facts: &Facts<'_>, seller: SellerId) -> Guard {
+    let why = match facts.dealing {
+        Dealing::Apart => return Ok(()),
+        Dealing::Same => "owner and seller are the same person",
+        Dealing::Untold => {
+            "nobody knows where the seller's earnings go: it needs a payout recipient first"
+        }
+    };
+    deny(Refusal::denied(Reason::MerchantNotAllowed, why).with("seller", seller.to_string()))
+}
+
 fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) -> Guard {
     let refuse = |why: &str| {
         deny(
@@ -426,9 +445,7 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
     if !facts.seller_owns_url {
         return refuse("the quoted URL is not under an origin that this seller proved");
     }
-    if facts.self_dealing {
-        return refuse("owner and seller are the same person");
-    }
+    apart(facts, quote.seller)?;
     // The owner's own list binds even where the agent's overrides it with a longer one.
     for limits in [owner, agent] {
         if limits.sellers.as_ref().is_some_and(|list| !list.contains(&quote.seller)) {
@@ -551,7 +568,19 @@ fn funding(facts: &Facts<'_>, tab: OpenTab, price: Micros) -> Guard {
     if price <= room.saturating_sub(owed) {
         return Ok(());
     }
-    let why = format!("the tab owes {owed} of at most {room}, and this costs {price}");
+    let line = facts.owner.credit_line_micros;
+    let why = match facts.owner.payer {
+        Standing::Shared if room.is_zero() && line.is_none() => {
+            "the owner's PayPal account pays for another owner, who has its credit line; the \
+             operator may set one here"
+                .to_owned()
+        }
+        Standing::Untold if room.is_zero() && line.is_none() => {
+            "PayPal did not tell whose account pays, so the operator has to set a credit line"
+                .to_owned()
+        }
+        _ => format!("the tab owes {owed} of at most {room}, and this costs {price}"),
+    };
     deny(
         Refusal::denied(Reason::TabLimit, why)
             .amount("price", price)

@@ -14,6 +14,7 @@ use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, Transf
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
+use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Facts, Policy, PolicySubject};
 use crate::problem::Code;
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -322,6 +323,7 @@ impl Unit for LateLine {
         let mut touches = Touches::new();
         // It opens no tab, so it carries nothing either: the chain of the line stands in.
         touch_place(&mut touches, view, self.owner, self.no_tab, self.chain);
+        touch_dealing(&mut touches, view, self.told.seller);
         touches.row::<Purchase>(self.told.claims.sub);
         touches.hold(self.chain);
         touches.account(Account::SellerAccrued(self.told.seller).usd());
@@ -407,13 +409,15 @@ impl LateLine {
             agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
             tab: tab_facts(owner, &place),
             seller_owns_url: true,
-            self_dealing: false,
+            dealing: dealing(view, owner, self.told.seller, &self.settings)?,
             used: used(view, accounts)?,
             asked: &[],
             approved: false,
             grant_room: None,
         };
-        Ok(policy::decide_late(&facts, due, now).ok().map(|caps| (caps, place.tab)))
+        Ok(policy::decide_late(&facts, self.told.seller, due, now)
+            .ok()
+            .map(|caps| (caps, place.tab)))
     }
 
     /// The grant that the purchase was allowed under, if it still has room: its room came back with

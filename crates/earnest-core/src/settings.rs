@@ -29,6 +29,10 @@ pub struct Settings {
     pub credit_line_growth_ppm: u32,
     /// Where the line stops growing by itself.
     pub credit_line_most_micros: Micros,
+    /// Whether a PayPal account that pays for one owner gives a line to that one only.
+    pub one_owner_per_payer: bool,
+    /// Whether a seller needs a payout recipient before it is paid on a tab.
+    pub sellers_need_recipient: bool,
     /// A tab that owes this is settled.
     pub settle_at_micros: Micros,
     /// A tab that owes less is not settled on its own account: the fee would eat it. Never counts
@@ -60,6 +64,8 @@ impl Default for Settings {
             credit_line_start_micros: Micros::constant(20_000_000),
             credit_line_growth_ppm: 500_000,
             credit_line_most_micros: Micros::constant(500_000_000),
+            one_owner_per_payer: true,
+            sellers_need_recipient: true,
             settle_at_micros: Micros::constant(15_000_000),
             min_settlement_micros: Micros::constant(5_000_000),
             small_settlements_per_day: 2,
@@ -73,9 +79,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Simulated money: settle small tabs, so that a minute at the keyboard shows the whole road.
+    /// Simulated money: settle small tabs, so that a minute at the keyboard shows the whole road; and
+    /// ask nobody who he is, since one simulated buyer stands behind every owner.
     pub fn simulated() -> Self {
         Self {
+            one_owner_per_payer: false,
+            sellers_need_recipient: false,
             min_settlement_micros: Micros::constant(10_000),
             settle_retry_seconds: 5,
             ..Self::default()

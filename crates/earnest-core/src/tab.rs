@@ -12,6 +12,7 @@ use crate::id::{OwnerId, SessionId, SettlementId, TabId, TransferId};
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::Micros;
 use crate::party::Owner;
+use crate::payer::Standing;
 use crate::policy::{OpenTab, Policy, PolicySubject};
 use crate::problem::{Code, Reason, Refusal};
 use crate::settings::Settings;
@@ -178,10 +179,13 @@ impl Record for Tab {
 }
 
 /// The operator's credit line for an owner: set by hand, or a small start that grows with what was
-/// settled.
+/// settled. An owner whose PayPal account pays for others too, or is not told, has none but by hand.
 pub fn credit_line(owner: &Owner, settings: &Settings) -> Micros {
     if let Some(line) = owner.credit_line_micros {
         return line;
+    }
+    if owner.payer != Standing::Own && settings.one_owner_per_payer {
+        return Micros::ZERO;
     }
     let growth = owner.settled_micros.share_ppm(settings.credit_line_growth_ppm);
     let line = growth.and_then(|growth| settings.credit_line_start_micros.checked_add(growth));

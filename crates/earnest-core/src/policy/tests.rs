@@ -22,7 +22,7 @@ struct Case {
     agent_limits: Option<Value>,
     tab: TabFacts,
     seller_owns_url: bool,
-    self_dealing: bool,
+    dealing: Dealing,
     used: Used,
     asked: Vec<Timestamp>,
     approved: bool,
@@ -42,7 +42,7 @@ fn fine() -> Case {
     let owner_id = OwnerId::from_value(1);
     let mut owner = Owner::new(owner_id, "Ada", Zone::utc(), noon());
     let (vault, token) = (VaultId::from_value(1), "token".to_owned());
-    owner.funding = Some(Funding { vault, token, payer_id: None, email_sha256: None });
+    owner.funding = Some(Funding { vault, token, payer_sha256: None, email_sha256: None });
     Case {
         owner,
         agent: Agent::new(AgentId::from_value(2), owner_id, "scout", noon()),
@@ -50,7 +50,7 @@ fn fine() -> Case {
         agent_limits: Some(json!({})),
         tab: open(0, 1_000_000),
         seller_owns_url: true,
-        self_dealing: false,
+        dealing: Dealing::Apart,
         used: Used::default(),
         asked: Vec::new(),
         approved: false,
@@ -77,7 +77,7 @@ fn verdict(case: &Case) -> Decision {
         agent_policy: agent_policy.as_ref(),
         tab: case.tab,
         seller_owns_url: case.seller_owns_url,
-        self_dealing: case.self_dealing,
+        dealing: case.dealing,
         used: case.used,
         asked: &case.asked,
         approved: case.approved,
@@ -127,7 +127,7 @@ fn reasons_stand_in_order_of_precedence() {
     case.agent.paused = true;
     case.tab = TabFacts::Frozen;
     case.seller_owns_url = false;
-    case.self_dealing = true;
+    case.dealing = Dealing::Same;
     case.max_price = PRICE - 1;
     case.used.owner_session = micros(950_000);
     case.used.owner_day = micros(950_000);
@@ -156,7 +156,8 @@ fn reasons_stand_in_order_of_precedence() {
         ("tab_frozen", plain(|case| case.tab = TabFacts::Closed)),
         ("tab_closed", plain(|case| case.tab = open(950_000, 1_000_000))),
         ("merchant_not_allowed", plain(|case| case.seller_owns_url = true)),
-        ("merchant_not_allowed", plain(|case| case.self_dealing = false)),
+        ("merchant_not_allowed", plain(|case| case.dealing = Dealing::Untold)),
+        ("merchant_not_allowed", plain(|case| case.dealing = Dealing::Apart)),
         ("merchant_not_allowed", drop("sellers")),
         ("tool_not_allowed", drop("listings")),
         ("price_above_max", plain(|case| case.max_price = PRICE)),
