@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::admin::OriginHolders;
 use crate::approval::{Approval, ApprovalState, Grant, MAX_WAITING, Waiting, binding};
 use crate::id::{
     AgentId, ApprovalId, GrantId, KeyId, OwnerId, PurchaseId, SessionId, TabId, TransferId,
@@ -159,6 +160,7 @@ impl Unit for Authorize {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        touches.row::<OriginHolders>(self.quote.request.origin());
         touch_dealing(&mut touches, view, self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
         touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
@@ -173,7 +175,8 @@ impl Unit for Authorize {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Answer>, Stop> {
         let agent = view.need::<Agent>(self.agent)?;
         if agent.owner != self.owner || !agent.keys.contains(&self.api_key) {
-            return Err(Refusal::new(Code::Unauthenticated, "the key was revoked").into());
+            let refusal = Refusal::new(Code::Unauthenticated, "the key was revoked");
+            return Err(Stop::Unheard(Box::new(refusal)));
         }
         let known = match view.key().bound() {
             Some(id) => Some(view.need::<Purchase>(id)?),
@@ -221,6 +224,9 @@ impl Authorize {
         if let Some(purchase) = view.peek::<Purchase>(&id) {
             if let Some(approval) = purchase.approval {
                 touches.row::<Approval>(approval);
+            }
+            if let Some(grant) = purchase.grant {
+                touches.row::<Grant>(grant);
             }
             if let Some(hold) = purchase.hold {
                 touches.hold(hold);
@@ -313,17 +319,14 @@ impl Authorize {
         let owner = view.need::<Owner>(self.owner)?;
         let agent = view.need::<Agent>(self.agent)?;
         let denied = |reason, why: &str| Err(Refusal::denied(reason, why).into());
-        if owner.paused {
-            return denied(Reason::OwnerPaused, "the owner paused all agents");
-        }
-        if let Some(why) = &owner.frozen {
-            return denied(Reason::OwnerFrozen, why);
-        }
-        if agent.paused {
-            return denied(Reason::AgentPaused, "the owner paused this agent");
-        }
-        if owner.frozen_tab.is_some() {
-            return denied(Reason::TabFrozen, "the tab is frozen");
+        let place = place(view, owner, self.ids.tab, &self.settings, now)?;
+        let facts = self.facts(view, owner, agent, tab_facts(owner, &place), now)?;
+        policy::decide_again(&facts, &self.quote, self.max_price).map_err(Stop::Refused)?;
+        if let Some(grant) = purchase.grant
+            && !view.need::<Grant>(grant)?.covers(self.quote.seller, now)
+        {
+            let why = "the grant that allowed this purchase was taken back or has ended";
+            return denied(Reason::GrantExhausted, why);
         }
         let tab = owner.open_tab.filter(|open| purchase.tab == Some(*open));
         let open = match tab {
@@ -388,17 +391,11 @@ impl Authorize {
             owner.zone_at(now).day(now),
         );
         let facts = Facts {
-            owner,
-            agent,
-            owner_policy: view.row::<Policy>(PolicySubject::Owner(self.owner))?,
-            agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
-            tab: tab_facts(owner, &place),
-            seller_owns_url: self.seller_owns_url(view)?,
-            dealing: dealing(view, owner, self.quote.seller, &self.settings)?,
             used: used(view, accounts)?,
             asked: rate.map_or(&[], |rate| rate.times.as_slice()),
             approved: approval.is_some(),
             grant_room: grant.as_ref().map(|(_, room)| *room),
+            ..self.facts(view, owner, agent, tab_facts(owner, &place), now)?
         };
         let decision = policy::decide(&facts, &self.quote, self.max_price, now);
         let mut effects = match decision {
@@ -486,9 +483,35 @@ impl Authorize {
         Ok(best)
     }
 
-    fn seller_owns_url(&self, view: &View) -> Result<bool, Stop> {
+    /// What every decision about this purchase rests on, nothing used and nothing asked yet.
+    fn facts<'a>(
+        &self,
+        view: &'a View,
+        owner: &'a Owner,
+        agent: &'a Agent,
+        tab: TabFacts,
+        now: Timestamp,
+    ) -> Result<Facts<'a>, Stop> {
+        Ok(Facts {
+            owner,
+            agent,
+            owner_policy: view.row::<Policy>(PolicySubject::Owner(self.owner))?,
+            agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
+            tab,
+            seller_owns_url: self.seller_owns_url(view, now)?,
+            dealing: dealing(view, owner, self.quote.seller, &self.settings)?,
+            used: Used::default(),
+            asked: &[],
+            approved: false,
+            grant_room: None,
+        })
+    }
+
+    fn seller_owns_url(&self, view: &View, now: Timestamp) -> Result<bool, Stop> {
         let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
-        Ok(seller.has_proved(self.quote.request.origin()))
+        let origin = self.quote.request.origin();
+        let contested = view.row::<OriginHolders>(origin)?.is_some_and(|holders| holders.contested);
+        Ok(!contested && seller.has_proved(origin, self.settings.origin_life_seconds, now))
     }
 
     /// Puts the question to the owner; equal questions collapse into one.

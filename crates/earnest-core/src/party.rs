@@ -11,7 +11,7 @@ use crate::approval::Waiting;
 use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, SettlementId, TabId, VaultId};
 use crate::money::Micros;
 use crate::payer::Standing;
-use crate::time::{Timestamp, Zone};
+use crate::time::{Timestamp, Zone, seconds_between};
 use crate::unit::{ListEntry, Record, rank};
 
 /// Whose money it is.
@@ -240,6 +240,19 @@ pub struct Origin {
     /// When it was proved that the seller controls it; quotes under it count from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proved_at: Option<Timestamp>,
+    /// When it last listed the seller: a proof counts for a while only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Timestamp>,
+    /// When it is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_check_at: Option<Timestamp>,
+}
+
+impl Origin {
+    /// A new one, not proved.
+    pub fn new(origin: &str) -> Self {
+        Self { origin: origin.to_owned(), proved_at: None, checked_at: None, next_check_at: None }
+    }
 }
 
 impl Seller {
@@ -256,9 +269,11 @@ impl Seller {
         }
     }
 
-    /// Whether the seller proved that origin.
-    pub fn has_proved(&self, origin: &str) -> bool {
-        self.origins.iter().any(|known| known.origin == origin && known.proved_at.is_some())
+    /// Whether the seller proved that origin, and did so again within `life_seconds`.
+    pub fn has_proved(&self, origin: &str, life_seconds: i64, now: Timestamp) -> bool {
+        let fresh = |at: Timestamp| seconds_between(at, now) <= life_seconds;
+        let counts = |known: &Origin| known.origin == origin && known.checked_at.is_some_and(fresh);
+        self.origins.iter().any(counts)
     }
 }
 
@@ -269,7 +284,10 @@ impl Record for Seller {
         self.id.to_string()
     }
     fn lists(&self) -> Vec<ListEntry> {
-        vec![ListEntry::new("sellers", "", self.id)]
+        let mut lists = vec![ListEntry::new("sellers", "", self.id)];
+        let next = self.origins.iter().filter_map(|known| known.next_check_at).min();
+        lists.extend(next.map(|at| ListEntry::timed("origins.due", "", at)));
+        lists
     }
 }
 

@@ -338,6 +338,22 @@ fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -
     Ok(threshold(facts, &limits, quote, caps))
 }
 
+/// Decides another voucher on a hold that exists: the money is reserved, so caps, rate and threshold
+/// were asked then; who may buy, from whom, and for how much is asked again.
+///
+/// # Errors
+/// The refusal; the hold stays as it is.
+pub fn decide_again(
+    facts: &Facts<'_>,
+    quote: &Quote,
+    max_price: Micros,
+) -> Result<(), Box<Refusal>> {
+    let (owner_limits, limits) = limits_in_force(facts)?;
+    standing(facts)?;
+    merchant(facts, &owner_limits, &limits, quote)?;
+    above_max(quote.price.most(), max_price)
+}
+
 /// Decides a line whose hold was gone when its seller reported it: what was bought was allowed once,
 /// so only what can change since is asked again (standing, who pays whom, caps and room of today).
 ///
@@ -443,7 +459,9 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
         )
     };
     if !facts.seller_owns_url {
-        return refuse("the quoted URL is not under an origin that this seller proved");
+        return refuse(
+            "the quoted URL is not under an origin that this seller proved and still holds",
+        );
     }
     apart(facts, quote.seller)?;
     // The owner's own list binds even where the agent's overrides it with a longer one.
@@ -461,7 +479,7 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
     Ok(())
 }
 
-fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
+fn above_max(price: Micros, max_price: Micros) -> Guard {
     if price > max_price {
         let why = format!("the price of {price} is above the {max_price} that the caller will pay");
         return deny(
@@ -470,6 +488,11 @@ fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
                 .amount("max_price", max_price),
         );
     }
+    Ok(())
+}
+
+fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
+    above_max(price, max_price)?;
     match limits.per_call_cap_micros {
         Some(cap) if price > cap => {
             let why = format!("the price of {price} is above the cap of {cap} for one purchase");

@@ -33,6 +33,8 @@ pub struct Settings {
     pub one_owner_per_payer: bool,
     /// Whether a seller needs a payout recipient before it is paid on a tab.
     pub sellers_need_recipient: bool,
+    /// How long a seller's proof of an origin counts without being renewed.
+    pub origin_life_seconds: i64,
     /// A tab that owes this is settled.
     pub settle_at_micros: Micros,
     /// A tab that owes less is not settled on its own account: the fee would eat it. Never counts
@@ -66,6 +68,7 @@ impl Default for Settings {
             credit_line_most_micros: Micros::constant(500_000_000),
             one_owner_per_payer: true,
             sellers_need_recipient: true,
+            origin_life_seconds: 7 * 24 * 3600,
             settle_at_micros: Micros::constant(15_000_000),
             min_settlement_micros: Micros::constant(5_000_000),
             small_settlements_per_day: 2,

@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use earnest_core::admin::OriginHolders;
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
@@ -62,6 +63,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Agent>()
         .kind::<RateWindow>()
         .kind::<Seller>()
+        .kind::<OriginHolders>()
         .kind::<ApiKey>()
         .kind::<Vault>()
         .kind::<Policy>()

@@ -203,6 +203,12 @@ impl World {
     pub fn head(&self) -> u64 {
         self.store.reader().head().unwrap().seq
     }
+
+    /// The kinds of the events after that entry.
+    pub fn events_since(&self, seq: u64) -> Vec<String> {
+        let events = self.store.reader().events(seq, 100).unwrap().events;
+        events.into_iter().map(|event| event.event.kind).collect()
+    }
 }
 
 /// People.
