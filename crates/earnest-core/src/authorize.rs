@@ -295,7 +295,8 @@ impl Authorize {
                 Ok(replayed(waiting))
             }
             ApprovalState::Denied => {
-                let refusal = Refusal::new(Code::ApprovalDenied, "the owner refused this purchase");
+                let unsaid = || Stop::Bug(format!("approval {} is denied and not", approval.id));
+                let refusal = approval.ended(now).ok_or_else(unsaid)?;
                 Ok(replayed(Outcome::Denied(Box::new(purchase.clone()), Box::new(refusal))))
             }
             // Approved: policy again. Expired, or used by an equal purchase: asked anew.

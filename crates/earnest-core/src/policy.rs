@@ -117,7 +117,9 @@ impl Limits {
         Ok(())
     }
 
-    /// An agent's limits over its owner's defaults.
+    /// An agent's limits over its owner's defaults. Every field overrides alike, lists too: an owner
+    /// who sets one on the agent means that agent. What binds for all agents together are the caps on
+    /// accounts of the owner's own: session, day and tab.
     fn over(&self, owner: &Self) -> Self {
         Self {
             per_call_cap_micros: self.per_call_cap_micros.or(owner.per_call_cap_micros),
@@ -330,7 +332,7 @@ fn deny<T>(refusal: Refusal) -> Guard<T> {
 fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -> Guard<Decision> {
     let (owner_limits, limits) = limits_in_force(facts)?;
     let tab = standing(facts)?;
-    merchant(facts, &owner_limits, &limits, quote)?;
+    merchant(facts, &limits, quote)?;
     let price = quote.price.most();
     price_caps(&limits, price, max_price)?;
     rate(&limits, facts.asked, now)?;
@@ -348,9 +350,9 @@ pub fn decide_again(
     quote: &Quote,
     max_price: Micros,
 ) -> Result<(), Box<Refusal>> {
-    let (owner_limits, limits) = limits_in_force(facts)?;
+    let (_, limits) = limits_in_force(facts)?;
     standing(facts)?;
-    merchant(facts, &owner_limits, &limits, quote)?;
+    merchant(facts, &limits, quote)?;
     above_max(quote.price.most(), max_price)
 }
 
@@ -451,7 +453,7 @@ fn apart(facts: &Facts<'_>, seller: SellerId) -> Guard {
     deny(Refusal::denied(Reason::MerchantNotAllowed, why).with("seller", seller.to_string()))
 }
 
-fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) -> Guard {
+fn merchant(facts: &Facts<'_>, limits: &Limits, quote: &Quote) -> Guard {
     let refuse = |why: &str| {
         deny(
             Refusal::denied(Reason::MerchantNotAllowed, why)
@@ -464,13 +466,10 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
         );
     }
     apart(facts, quote.seller)?;
-    // The owner's own list binds even where the agent's overrides it with a longer one.
-    for limits in [owner, agent] {
-        if limits.sellers.as_ref().is_some_and(|list| !list.contains(&quote.seller)) {
-            return refuse("the seller is not on the owner's list");
-        }
+    if limits.sellers.as_ref().is_some_and(|list| !list.contains(&quote.seller)) {
+        return refuse("the seller is not on the owner's list");
     }
-    if agent.listings.as_ref().is_some_and(|list| !list.contains(&quote.listing)) {
+    if limits.listings.as_ref().is_some_and(|list| !list.contains(&quote.listing)) {
         let why = "the listing is not on the owner's list";
         return deny(
             Refusal::denied(Reason::ToolNotAllowed, why).with("listing", quote.listing.clone()),

@@ -210,7 +210,10 @@ fn settings(mode: Mode, rules: toml::Table) -> Result<Settings, ConfigError> {
     let wrong = |why: String| ConfigError::Value(format!("[rules]: {why}"));
     let mut all = toml::Table::try_from(&defaults).map_err(|why| wrong(why.to_string()))?;
     merge(&mut all, rules);
-    all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))
+    let settings: Settings =
+        all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))?;
+    settings.check().map_err(wrong)?;
+    Ok(settings)
 }
 
 fn merge(base: &mut toml::Table, over: toml::Table) {

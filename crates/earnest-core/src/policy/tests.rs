@@ -219,6 +219,42 @@ fn an_agents_field_overrides_and_null_inherits() {
     });
 }
 
+/// Every field of an agent's: one that allows over an owner's that does not, and the other way round.
+#[test]
+fn every_field_of_an_agents_overrides_alike() {
+    let seller = SellerId::from_value(3);
+    // Those that count on the agent's own accounts, or on none.
+    for (field, allows, denies, reason) in [
+        ("per_call_cap_micros", json!(PRICE), json!(1), "per_call_cap"),
+        ("session_cap_micros", json!(PRICE), json!(1), "session_cap"),
+        ("day_cap_micros", json!(PRICE), json!(1), "daily_cap"),
+        ("approve_above_micros", json!(PRICE), json!(1), "ask"),
+        (
+            "rate",
+            json!({ "count": 9, "per_seconds": 60 }),
+            json!({ "count": 1, "per_seconds": 60 }),
+            "rate_limit",
+        ),
+        ("sellers", json!([seller]), json!([]), "merchant_not_allowed"),
+        ("listings", json!(["GET /weather/*"]), json!([]), "tool_not_allowed"),
+    ] {
+        let with = |owner: Option<&Value>, agent: Option<&Value>| {
+            let limits = |value: Option<&Value>| Some(json!({ field: value }));
+            let (owner, agent) = (limits(owner), limits(agent));
+            move |case: &mut Case| {
+                case.asked = vec![seconds_ago(1)];
+                (case.owner_limits, case.agent_limits) = (owner, agent);
+            }
+        };
+        check(reason, with(Some(&denies), None));
+        check(reason, with(Some(&allows), Some(&denies)));
+        check("allow", with(Some(&allows), None));
+        // The caps of a window bind on the owner's accounts as well, whatever the agent's say.
+        let window = matches!(field, "session_cap_micros" | "day_cap_micros");
+        check(if window { reason } else { "allow" }, with(Some(&denies), Some(&allows)));
+    }
+}
+
 /// An owner's cap and an agent's each have an account of their own, so both bind.
 #[test]
 fn every_cap_binds_to_the_micro() {

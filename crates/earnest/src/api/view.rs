@@ -3,7 +3,7 @@
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::party::{Agent, ApiKey, Owner, Seller};
 use earnest_core::policy::Policy;
-use earnest_core::purchase::Purchase;
+use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use earnest_core::vault::Vault;
@@ -26,6 +26,13 @@ pub struct List<T: ToSchema> {
 }
 
 impl<T: ToSchema> List<T> {
+    /// A page of rows, each shown, if that can be.
+    pub fn try_of<R>(page: Page<R>, show: impl FnMut(R) -> ApiResult<T>) -> ApiResult<Self> {
+        let next_cursor = page.next.map(|cursor| cursor.to_string());
+        let data = page.items.into_iter().map(show).collect::<ApiResult<_>>()?;
+        Ok(Self { data, next_cursor })
+    }
+
     /// A page of rows, each shown.
     pub fn of<R>(page: Page<R>, show: impl FnMut(R) -> T) -> Self {
         let next_cursor = page.next.map(|cursor| cursor.to_string());
@@ -167,6 +174,19 @@ pub fn purchase(row: &Purchase) -> PurchaseView {
         created_at: row.created_at.to_string(),
         updated_at: row.updated_at.to_string(),
     }
+}
+
+/// Shows a purchase as it stands now: one whose question was answered with no, or expired, is denied.
+pub fn purchase_now(app: &App, row: &Purchase) -> ApiResult<PurchaseView> {
+    let mut view = purchase(row);
+    let asked = row.approval.filter(|_| row.state == PurchaseState::Waiting);
+    let Some(asked) = asked else { return Ok(view) };
+    let approval = app.store.reader().row::<Approval>(asked)?;
+    if let Some(refusal) = approval.and_then(|approval| approval.ended(app.now())) {
+        view.status = text(&PurchaseState::Denied);
+        view.refusal = Some(value(&refusal));
+    }
+    Ok(view)
 }
 
 /// A purchase as an agent, owner or seller sees it: a seller learns nothing of the owner's limits.
