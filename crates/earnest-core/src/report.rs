@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::approval::Grant;
 use crate::authorize::{Chosen, audience, grant_account, legs, split, tab_facts, used};
+use crate::fee::Schedule;
 use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
@@ -145,7 +146,7 @@ impl Unit for Resolve {
             PurchaseState::Held if self.told.fate == Fate::Serving => {
                 self.keep(view, purchase, now)
             }
-            PurchaseState::Held => bill(view, purchase, due, now),
+            PurchaseState::Held => bill(view, purchase, due, self.settings.fee, now),
             _ if failed && latest => note_failure(purchase, self.told.claims.jti, now),
             _ if failed => step(Step::Done(ReportOutcome::Released, None)),
             _ if self.told.fate == Fate::Serving => step(Step::Done(ReportOutcome::Serving, None)),
@@ -205,13 +206,14 @@ fn bill(
     view: &View,
     purchase: &Purchase,
     due: Micros,
+    fee: Schedule,
     now: Timestamp,
 ) -> Result<Effects<Step>, Stop> {
     let (mut tab, id, hold) = pending(view, purchase)?;
     let mut purchase = purchase.clone();
     let amounts = amounts(&hold, &purchase, due)?;
     tab.resolve_hold();
-    mark_billed(&mut purchase, &mut tab, due, now);
+    mark_billed(&mut purchase, &mut tab, due, fee, now)?;
     let mut effects = Effects::answer(Step::Done(ReportOutcome::Billed, Some(due)));
     effects.op(Op::Post { id, amounts });
     let data = json!({ "purchase": purchase.id, "amount_micros": due });
@@ -221,14 +223,21 @@ fn bill(
     Ok(effects)
 }
 
-fn mark_billed(purchase: &mut Purchase, tab: &mut Tab, due: Micros, now: Timestamp) {
+fn mark_billed(
+    purchase: &mut Purchase,
+    tab: &mut Tab,
+    due: Micros,
+    fee: Schedule,
+    now: Timestamp,
+) -> Result<(), Stop> {
     purchase.state = PurchaseState::Billed;
     purchase.tab = Some(tab.id);
     purchase.billed_micros = Some(due);
     purchase.billed_at = Some(now);
-    purchase.line = Some(tab.post_line(now));
+    purchase.line = Some(tab.post_line(fee.predict(due), now)?);
     purchase.report_by = None;
     purchase.updated_at = now;
+    Ok(())
 }
 
 /// An amount for every leg of a tab line: earned, commission, and the whole under every cap.
@@ -452,7 +461,7 @@ impl LateLine {
         let billed = Purchase { price_micros: due, ..purchase.clone() };
         let legs = legs(&billed, tab.owed(), &caps, &chosen)?;
         let mut purchase = purchase.clone();
-        mark_billed(&mut purchase, &mut tab, due, now);
+        mark_billed(&mut purchase, &mut tab, due, self.settings.fee, now)?;
         purchase.day = Some(day);
         purchase.hold = Some(self.chain);
         let mut effects = Effects::answer(Step::Done(ReportOutcome::LateBilled, Some(due)));

@@ -591,6 +591,7 @@ impl RecordOutcome {
         // What came short stays on the tab, for the next settlement.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
+        state.tab.captured_micros = add(state.tab.captured_micros, charge.amount)?;
         state.settlement.state = if charge.amount == asked {
             SettlementState::Captured
         } else {

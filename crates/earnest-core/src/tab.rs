@@ -79,6 +79,10 @@ pub struct Tab {
     pub unsettled_since: Option<Timestamp>,
     /// Settlements so far.
     pub settlements: u64,
+    /// What they captured so far, as PayPal said.
+    pub captured_micros: Micros,
+    /// What PayPal would probably have taken, had each of its lines been captured alone.
+    pub fee_if_single_micros: Micros,
     /// The one that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_settlement: Option<SettlementId>,
@@ -113,6 +117,8 @@ impl Tab {
             carry_micros: Micros::ZERO,
             unsettled_since: None,
             settlements: 0,
+            captured_micros: Micros::ZERO,
+            fee_if_single_micros: Micros::ZERO,
             open_settlement: None,
             retry: None,
             not_before: None,
@@ -141,11 +147,12 @@ impl Tab {
         ranges
     }
 
-    /// Counts a line that was just posted and gives it its number.
-    pub fn post_line(&mut self, now: Timestamp) -> u64 {
+    /// Counts a line that was just posted and gives it its number; `fee` is what it would cost alone.
+    pub(crate) fn post_line(&mut self, fee: Micros, now: Timestamp) -> Result<u64, Stop> {
+        self.fee_if_single_micros = add(self.fee_if_single_micros, fee)?;
         self.lines = self.lines.saturating_add(1);
         self.unsettled_since.get_or_insert(now);
-        self.lines
+        Ok(self.lines)
     }
 
     /// Frozen no more: open again where it is still its owner's open tab, else closed.

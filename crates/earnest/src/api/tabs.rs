@@ -4,8 +4,6 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::id::{OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Intent, IntentState};
-use earnest_core::ledger::Totals;
-use earnest_core::money::Micros;
 use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::settlement::{Settled, Settlement};
@@ -20,7 +18,7 @@ use super::read::{Paging, Path, Query, id, required_key};
 use super::view::{self, List, Problem, SettlementView, TabView};
 use crate::app::App;
 use crate::flow::paypal::FlowError;
-use crate::flow::{receipt, settle as flow};
+use crate::flow::settle as flow;
 
 impl From<FlowError> for ApiError {
     fn from(error: FlowError) -> Self {
@@ -52,35 +50,18 @@ fn show(app: &App, tab: &Tab) -> ApiResult<TabView> {
         owed_micros: owed.get(),
         held_micros: totals.debits_pending.get(),
         settling_micros: totals.credits_pending.get(),
-        captured_micros: captured(app, tab, &totals)?,
+        captured_micros: tab.captured_micros.get(),
         carry_micros: tab.carry_micros.get(),
         room_micros: room.get(),
         lines: tab.lines,
         settlements: tab.settlements,
         treasurer,
         fee_predicted_micros: fee.predict(owed.floor_to_cent()).get(),
-        fee_if_single_micros: fee_if_single(app, tab)?,
+        fee_if_single_micros: tab.fee_if_single_micros.get(),
         opened_at: tab.opened_at.to_string(),
         used_at: tab.used_at.to_string(),
         carried_to: tab.carried_to.map(|id| id.to_string()),
     })
-}
-
-/// What was captured: from the settlements, since an account's credits also hold carries.
-fn captured(app: &App, tab: &Tab, totals: &Totals) -> ApiResult<i64> {
-    if totals.credits_posted.is_zero() {
-        return Ok(0);
-    }
-    let scope = tab.id.to_string();
-    let page = app.store.reader().list::<Settlement>("tab_settlements", &scope, None, 500, true)?;
-    Ok(page.items.iter().filter_map(|row| row.captured_micros).map(Micros::get).sum())
-}
-
-/// What it would have cost to capture every line of the tab alone.
-fn fee_if_single(app: &App, tab: &Tab) -> ApiResult<i64> {
-    let all = earnest_core::tab::LineRange { tab: tab.id, from: 0, to: tab.lines };
-    let lines = receipt::read_lines(app, &all)?;
-    Ok(lines.iter().map(|line| app.settings.fee.predict(line.amount_micros).get()).sum())
 }
 
 fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Tab> {

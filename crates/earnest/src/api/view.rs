@@ -315,7 +315,7 @@ pub struct TabView {
     pub treasurer: String,
     /// What one capture of what is owed would cost.
     pub fee_predicted_micros: i64,
-    /// What capturing every unsettled line alone would cost.
+    /// What capturing every line of the tab alone would have cost.
     pub fee_if_single_micros: i64,
     /// When it was opened.
     pub opened_at: String,

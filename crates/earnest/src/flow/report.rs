@@ -31,8 +31,7 @@ pub async fn take_in(
         }
     };
     let results = join_all(reports.into_iter().map(read)).await;
-    let down = |error: &SubmitError| error.code().status() == 503;
-    if results.iter().all(|result| result.as_ref().is_err_and(down))
+    if results.iter().all(Result::is_err)
         && let Some(Err(error)) = results.first()
     {
         return Err(error.clone().into());

@@ -412,7 +412,7 @@ async fn outside_of_simulation_loopback_is_forbidden_too() {
     let config = Config {
         mode: Mode::Sandbox,
         client_id: Some("id".to_owned()),
-        secret: Some("secret".to_owned()),
+        secret: Some(earnest_paypal::Secret::new("secret")),
         ..Config::simulated()
     };
     let start = Start { jobs: false, ..Start::default() };
@@ -420,7 +420,12 @@ async fn outside_of_simulation_loopback_is_forbidden_too() {
     assert!(running.dev.is_none(), "development keys belong to simulation");
     let app = &running.app;
     let key = |principal| async move {
-        earnest::flow::party::add_key(app, principal, None, "test").await.unwrap().secret
+        earnest::flow::party::add_key(app, principal, None, "test")
+            .await
+            .unwrap()
+            .secret
+            .expose()
+            .to_owned()
     };
     let operator = key(earnest_core::party::Principal::Operator).await;
     let http = crate::world::client();

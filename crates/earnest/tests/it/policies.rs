@@ -266,7 +266,7 @@ async fn a_missing_policy_denies() {
     agent.keys.push(key.row.id);
     app.store.submit(Bare(agent, key.row)).await.unwrap();
     let body = json!({ "quote": world.quote("/weather", 1), "max_price": 1, "request_id": "a" });
-    let answer = world.post(&key.secret, "/v1/authorize", body).await;
+    let answer = world.post(key.secret.expose(), "/v1/authorize", body).await;
     assert_eq!(answer.refusal(), "policy_denied/policy_missing");
     assert!(!world.money().contains("owed"));
     // And nobody can set what is not there.
