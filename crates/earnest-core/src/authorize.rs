@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -246,13 +247,13 @@ impl Authorize {
     fn touch_accounts(&self, touches: &mut Touches, view: &View, now: Timestamp) {
         touches.account(Account::SellerAccrued(self.quote.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
-        touches.account(Account::Memo.usd());
         if let Some(owner) = view.peek::<Owner>(self.owner) {
             let session = SessionId::from_value(owner.open_tab.unwrap_or(self.ids.tab).value());
             let day = owner.zone_at(now).day(now);
             for account in limit_accounts(self.owner, self.agent, session, day) {
                 touches.account(account);
             }
+            touches.account(Account::MemoDay(day).usd());
         }
     }
 
@@ -407,6 +408,7 @@ impl Authorize {
                     approval: approval.filter(|_| caps.approval),
                     grant: grant.filter(|_| caps.grant).map(|(grant, _)| grant),
                     accounts,
+                    day: owner.zone_at(now).day(now),
                 };
                 self.hold(view, purchase, place, caps, chosen, now)?
             }
@@ -641,6 +643,7 @@ pub(crate) struct Chosen {
     pub(crate) approval: Option<Approval>,
     pub(crate) grant: Option<Grant>,
     pub(crate) accounts: [AccountId; 4],
+    pub(crate) day: Date,
 }
 
 fn quote_expired() -> Refusal {
@@ -693,7 +696,7 @@ pub(crate) fn legs(
     let price = purchase.price_micros;
     let (earned, commission) = split(price, purchase.commission_ppm)?;
     let accrued = Account::SellerAccrued(purchase.seller).usd();
-    let memo = Account::Memo.usd();
+    let memo = Account::MemoDay(chosen.day).usd();
     let mut legs = Vec::with_capacity(7);
     for (credit, amount) in [(accrued, earned), (Account::PlatformRevenue.usd(), commission)] {
         if !amount.is_zero() {

@@ -337,7 +337,6 @@ impl Unit for LateLine {
         touches.hold(self.chain);
         touches.account(Account::SellerAccrued(self.told.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
-        touches.account(Account::Memo.usd());
         // The agent's guard comes before the purchase in the lock order, so it cannot be learnt from
         // it here: the purchase was read beforehand, and its agent never changes.
         touches.row::<Agent>(self.agent);
@@ -353,6 +352,7 @@ impl Unit for LateLine {
             for account in limit_accounts(owner.id, self.agent, session, day) {
                 touches.account(account);
             }
+            touches.account(Account::MemoDay(day).usd());
         }
         touches
     }
@@ -457,7 +457,7 @@ impl LateLine {
         let owner = view.need::<Owner>(self.owner)?;
         let day = owner.zone_at(now).day(now);
         let accounts = limit_accounts(owner.id, self.agent, tab.session(), day);
-        let chosen = Chosen { approval: None, grant, accounts };
+        let chosen = Chosen { approval: None, grant, accounts, day };
         let billed = Purchase { price_micros: due, ..purchase.clone() };
         let legs = legs(&billed, tab.owed(), &caps, &chosen)?;
         let mut purchase = purchase.clone();
