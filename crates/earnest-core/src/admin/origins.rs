@@ -171,8 +171,10 @@ impl Unit for RecordProof {
                 holders.join(self.seller);
                 let contested = holders.sellers.iter().any(|holder| !listed.contains(holder));
                 if contested && !holders.contested {
-                    let hear: Vec<&dyn std::fmt::Display> =
-                        holders.sellers.iter().map(|holder| holder as _).collect();
+                    let mut hear: Vec<&dyn std::fmt::Display> = Vec::new();
+                    for holder in &holders.sellers {
+                        hear.push(holder);
+                    }
                     effects.event("alarm.origin_contested", &hear, data);
                 }
                 holders.contested = contested;

@@ -448,6 +448,9 @@ pub struct OwnerView {
     pub frozen_tab: Option<String>,
     /// Whether a way to pay is on file.
     pub funded: bool,
+    /// Of the PayPal account behind it: `own`, `shared` with an owner who had it before, or `untold`.
+    /// A shared or untold one gives no credit line by itself.
+    pub payer: String,
     /// The credit line.
     pub credit_line_micros: i64,
     /// Captured so far.
@@ -474,6 +477,7 @@ pub fn owner(row: &Owner, app: &App) -> OwnerView {
         open_tab: row.open_tab.map(|id| id.to_string()),
         frozen_tab: row.frozen_tab.map(|id| id.to_string()),
         funded: row.funding.is_some(),
+        payer: text(&row.payer),
         credit_line_micros: earnest_core::tab::credit_line(row, &app.settings).get(),
         settled_micros: row.settled_micros.get(),
         zone: row.zone_at(now).to_string(),
