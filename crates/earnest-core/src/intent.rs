@@ -147,7 +147,12 @@ pub struct Intent {
     /// PayPal spoke of an earlier call: nothing is sent any more, only read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// A person's word that nothing was charged, for large amounts.
+    /// A repeat was declined in a way that says nothing about the send before it (the method was
+    /// gone by then): PayPal's issue. Declined once a search shows no charge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubtful: Option<String>,
+    /// A person's word that nothing was charged, for large amounts and where PayPal speaks of a
+    /// payment that no search shows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirmed: bool,
     /// What was learnt, oldest first.
@@ -187,6 +192,7 @@ impl Intent {
             paypal_capture: None,
             issue: None,
             read_only: false,
+            doubtful: None,
             confirmed: false,
             evidence: Vec::new(),
         }
@@ -209,7 +215,7 @@ impl Intent {
 
     /// What a fate comes to, given what is known already: too little for *not charged* or *refused*
     /// is *unknown*, with the reason. Above `confirm_above` *not charged* needs a person's word too.
-    pub(crate) fn judge<T: Clone>(
+    pub(crate) fn judge<T: Clone + PartialEq>(
         &self,
         fate: &Fate<T>,
         confirm_above: Micros,
@@ -223,16 +229,29 @@ impl Intent {
             Fate::Refused { .. } if self.may_have_happened() => {
                 unknown("an earlier send may have happened")
             }
-            // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
-            Fate::NotCharged if key_lives => unknown("the key may still be sent"),
-            // INVARIANT: a_known_capture_is_never_not_charged
-            Fate::NotCharged
-                if self.paypal_capture.is_some() || self.state == IntentState::Pending =>
-            {
-                unknown("a capture is known")
-            }
-            Fate::NotCharged if self.amount_micros > Some(confirm_above) && !self.confirmed => {
-                unknown("waiting for the operator's word")
+            Fate::NotCharged | Fate::InvoiceTaken => {
+                // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
+                if key_lives {
+                    return unknown("the key may still be sent");
+                }
+                // INVARIANT: a_known_capture_is_never_not_charged
+                if self.paypal_capture.is_some() {
+                    return unknown("a capture is known");
+                }
+                // A payment that PayPal spoke of and no search shows is a contradiction, not a proof.
+                let contradicts =
+                    self.read_only && self.doubtful.is_none() && *fate == Fate::NotCharged;
+                let large = self.amount_micros > Some(confirm_above);
+                if (contradicts || large) && !self.confirmed {
+                    return unknown("waiting for the operator's word");
+                }
+                // What was declined in doubt, and is not there, was declined.
+                match (&self.doubtful, fate) {
+                    (Some(issue), Fate::NotCharged) => {
+                        (Fate::Declined { issue: issue.clone() }, None)
+                    }
+                    _ => (fate.clone(), None),
+                }
             }
             _ => (fate.clone(), None),
         }
@@ -393,11 +412,20 @@ pub enum Fate<T> {
     },
     /// Proved that nothing was charged.
     NotCharged,
+    /// Proved that nothing of ours was charged: the invoice is carried by somebody else's payment,
+    /// and PayPal takes no second one under it.
+    InvoiceTaken,
     /// The answer was lost or does not tell.
     Unknown,
     /// PayPal speaks of an earlier call (an invoice id that was used, an order already captured):
     /// unknown until the resource is read, and nothing is sent any more.
     AlreadyDone {
+        /// PayPal's issue.
+        issue: String,
+    },
+    /// A repeat was declined, and the decline says nothing about the send before it: nothing is sent
+    /// any more, and a search decides.
+    DoubtfulDecline {
         /// PayPal's issue.
         issue: String,
     },
@@ -421,6 +449,8 @@ pub struct Charge {
     pub amount: Micros,
     /// What PayPal took.
     pub fee: Micros,
+    /// Whether PayPal shows it as refunded or reversed, at least in part.
+    pub given_back: bool,
 }
 
 impl Intent {
@@ -464,7 +494,7 @@ impl Intent {
                 self.state = IntentState::Refused;
                 self.issue = Some(issue.clone());
             }
-            Fate::NotCharged => self.state = IntentState::NotCharged,
+            Fate::NotCharged | Fate::InvoiceTaken => self.state = IntentState::NotCharged,
             Fate::Unknown => {
                 self.doubt();
                 self.next_at = self.backoff(now);
@@ -472,6 +502,12 @@ impl Intent {
             Fate::AlreadyDone { issue } => {
                 self.doubt();
                 self.issue = Some(issue.clone());
+                self.read_only = true;
+                self.next_at = self.backoff(now);
+            }
+            Fate::DoubtfulDecline { issue } => {
+                self.doubt();
+                self.doubtful = Some(issue.clone());
                 self.read_only = true;
                 self.next_at = self.backoff(now);
             }
@@ -545,7 +581,8 @@ mod tests {
         check(None, &sent(IntentState::Unknown), Fate::NotCharged, dead);
         check(None, &intent(), Fate::NotCharged, 1);
         let known = Some("a capture is known");
-        check(known, &sent(IntentState::Pending), Fate::NotCharged, dead);
+        // An order without a capture that PayPal forgot may be proved absent.
+        check(None, &sent(IntentState::Pending), Fate::NotCharged, dead);
         let mut capture = sent(IntentState::Unknown);
         capture.paypal_capture = Some("C".to_owned());
         check(known, &capture, Fate::NotCharged, dead);

@@ -36,6 +36,8 @@ pub enum Evidence {
     Found {
         /// At least one.
         rows: Vec<TransactionRow>,
+        /// Whether the report is complete past the last send: then there are no others.
+        complete: bool,
     },
     /// It is not there, and the report is complete.
     Absent(Box<Absence>),
@@ -51,11 +53,11 @@ pub enum Evidence {
     },
 }
 
-/// The proof that nothing carries an `invoice_id`, to be stored with the intent.
+/// The proof that nothing carries what was looked for, to be stored with the intent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
-    /// What was looked for.
-    pub invoice_id: String,
+    /// What was looked for: an invoice, or the transaction that is referred to.
+    pub sought: String,
     /// Where.
     pub window: Window,
     /// SHA-256 over every answer read, in order, in hex.
@@ -89,6 +91,18 @@ pub fn window(first_sent: Timestamp, last_sent: Timestamp) -> Window {
     )
 }
 
+/// Asks Transaction Search what refers to a capture: its refunds and reversals, heard of at `heard`.
+/// A capture that nothing refers to gives [`Evidence::Absent`].
+pub async fn refer_to(
+    client: &Client,
+    capture_id: &str,
+    made: Timestamp,
+    heard: Timestamp,
+    now: Timestamp,
+) -> Evidence {
+    ask(client, Wanted::Reference(capture_id), made, heard, now).await
+}
+
 /// Asks Transaction Search whether anything carries `invoice_id`, for a request sent between
 /// `first_sent` and `last_sent`. Sends nothing before the report can be complete.
 pub async fn prove_absent(
@@ -98,12 +112,46 @@ pub async fn prove_absent(
     last_sent: Timestamp,
     now: Timestamp,
 ) -> Evidence {
+    ask(client, Wanted::Invoice(invoice_id), first_sent, last_sent, now).await
+}
+
+/// Which rows are looked for.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    /// Those that carry this invoice.
+    Invoice(&'a str),
+    /// Those that refer to this transaction.
+    Reference(&'a str),
+}
+
+impl Wanted<'_> {
+    fn is(self, row: &TransactionRow) -> bool {
+        match self {
+            Self::Invoice(id) => row.invoice_id.as_deref() == Some(id),
+            Self::Reference(id) => row.reference_id.as_deref() == Some(id),
+        }
+    }
+
+    const fn text(&self) -> &str {
+        match self {
+            Self::Invoice(id) | Self::Reference(id) => id,
+        }
+    }
+}
+
+async fn ask(
+    client: &Client,
+    wanted: Wanted<'_>,
+    first_sent: Timestamp,
+    last_sent: Timestamp,
+    now: Timestamp,
+) -> Evidence {
     let complete_at = last_sent.saturating_add(REPORT_LAG).unwrap_or(last_sent);
     if now < complete_at {
         return Evidence::NotYet { until: complete_at };
     }
     let window = window(first_sent, last_sent);
-    let mut search = Search::new(invoice_id, complete_at, now);
+    let mut search = Search::new(wanted, complete_at, now);
     // The last window first on the stack, so that the first is read first.
     let mut windows = window.split();
     windows.reverse();
@@ -132,7 +180,7 @@ enum Span {
 
 /// A search in progress.
 struct Search<'a> {
-    invoice_id: &'a str,
+    wanted: Wanted<'a>,
     complete_at: Timestamp,
     now: Timestamp,
     found: Vec<TransactionRow>,
@@ -141,12 +189,14 @@ struct Search<'a> {
     rows: u64,
     answers: u32,
     debug_ids: Vec<String>,
+    /// Whether every answer so far is complete past the last send.
+    complete: bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(invoice_id: &'a str, complete_at: Timestamp, now: Timestamp) -> Self {
+    fn new(wanted: Wanted<'a>, complete_at: Timestamp, now: Timestamp) -> Self {
         Self {
-            invoice_id,
+            wanted,
             complete_at,
             now,
             found: Vec::new(),
@@ -155,6 +205,7 @@ impl<'a> Search<'a> {
             rows: 0,
             answers: 0,
             debug_ids: Vec::new(),
+            complete: true,
         }
     }
 
@@ -206,23 +257,23 @@ impl<'a> Search<'a> {
 
     /// Whether an answer can carry a proof; the totals it claims.
     fn check(
-        &self,
+        &mut self,
         answer: &TransactionPage,
         span: Window,
         page: u32,
     ) -> Result<(u32, u64), Evidence> {
         let refreshed =
             answer.last_refreshed.ok_or_else(|| unreadable("no last_refreshed_datetime"))?;
+        let behind = refreshed < self.complete_at;
+        let shorter = answer.from.is_some_and(|from| from > span.from)
+            || answer.to.is_some_and(|to| to < span.to);
         // A row that is there is there, however old or short the report.
-        if !self.carries(answer) {
-            if refreshed < self.complete_at {
-                return Err(self.not_yet(Some(refreshed)));
-            }
-            if answer.from.is_some_and(|from| from > span.from)
-                || answer.to.is_some_and(|to| to < span.to)
-            {
-                return Err(unreadable("PayPal searched a shorter window"));
-            }
+        if self.carries(answer) {
+            self.complete &= !behind && !shorter;
+        } else if behind {
+            return Err(self.not_yet(Some(refreshed)));
+        } else if shorter {
+            return Err(unreadable("PayPal searched a shorter window"));
         }
         if answer.page.is_some_and(|answered| answered != page) {
             return Err(unreadable("PayPal answered another page"));
@@ -234,12 +285,11 @@ impl<'a> Search<'a> {
     }
 
     fn carries(&self, answer: &TransactionPage) -> bool {
-        answer.rows.iter().any(|row| row.invoice_id.as_deref() == Some(self.invoice_id))
+        answer.rows.iter().any(|row| self.wanted.is(row))
     }
 
     fn take(&mut self, exchange: &Exchange, answer: &TransactionPage) {
-        let ours = answer.rows.iter().filter(|r| r.invoice_id.as_deref() == Some(self.invoice_id));
-        for row in ours {
+        for row in answer.rows.iter().filter(|row| self.wanted.is(row)) {
             // Neighbouring windows share an instant.
             if !self.found.contains(row) {
                 self.found.push(row.clone());
@@ -270,7 +320,7 @@ impl<'a> Search<'a> {
 
     fn conclude(self, window: Window) -> Evidence {
         if !self.found.is_empty() {
-            return Evidence::Found { rows: self.found };
+            return Evidence::Found { rows: self.found, complete: self.complete };
         }
         let Some(last_refreshed) = self.last_refreshed else {
             return unreadable("nothing was read");
@@ -280,7 +330,7 @@ impl<'a> Search<'a> {
             return self.not_yet(Some(last_refreshed));
         }
         Evidence::Absent(Box::new(Absence {
-            invoice_id: self.invoice_id.to_owned(),
+            sought: self.wanted.text().to_owned(),
             window,
             answers_sha256: hex::encode(self.digest.finalize()),
             last_refreshed,

@@ -240,6 +240,17 @@ impl From<WireInfo> for TransactionRow {
 }
 
 impl TransactionRow {
+    /// Whether money came in by it, or should have.
+    pub fn came_in(&self) -> bool {
+        self.amount_micros.is_some_and(|amount| amount > 0)
+    }
+
+    /// Whether it is done and took money out.
+    pub fn went_out(&self) -> bool {
+        let done = self.status.as_deref() == Some("S");
+        done && self.amount_micros.is_some_and(|amount| amount < 0)
+    }
+
     /// The amount without its sign.
     pub fn amount(&self) -> Option<Micros> {
         Micros::new(self.amount_micros?.checked_abs()?).ok()

@@ -24,7 +24,9 @@ use earnest_core::payer::Payer;
 use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::receipt::Receipt;
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
+use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::unit::Record;
 use earnest_core::vault::Vault;
@@ -74,6 +76,8 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Purchase>()
         .kind::<ReportClock>()
         .kind::<Settlement>()
+        .kind::<Reversal>()
+        .kind::<Suspended>()
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()
@@ -122,6 +126,8 @@ impl Check for Gather {
             grants: all(snapshot, |row: &Grant| row.id)?,
             settlements: all(snapshot, |row: &Settlement| row.id)?,
             intents: all(snapshot, |row: &Intent| row.id)?,
+            reversals: all(snapshot, |row: &Reversal| row.capture.clone())?,
+            suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
         };
         let mut books = self.books.borrow_mut();
         self.seen.set(Seen {

@@ -9,6 +9,7 @@ use earnest_core::intent::Intent;
 use earnest_core::party::{Origin, Seller};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::report::{Expire, Tick};
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use futures_util::StreamExt as _;
@@ -18,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
-use crate::flow::{origin, receipt, settle};
+use crate::flow::webhook::WebhookEvent;
+use crate::flow::{origin, receipt, reversal, settle, webhook};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -79,6 +81,8 @@ async fn calls(app: &App, stop: &CancellationToken) {
     let mut woken = app.wake.listen();
     while pause(&mut woken, stop).await {
         log_turn(intents(app).await);
+        log_turn(webhooks(app).await);
+        log_turn(reversals(app).await);
     }
 }
 
@@ -111,6 +115,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     expire(app).await?;
     treasurer(app).await?;
     intents(app).await?;
+    webhooks(app).await?;
+    reversals(app).await?;
     receipts(app).await
 }
 
@@ -190,6 +196,35 @@ pub async fn origins(app: &App) -> Result<(), FlowError> {
         }
     }
     futures_util::stream::iter(asks).for_each_concurrent(CALLS, |ask| ask).await;
+    Ok(())
+}
+
+/// Follows up webhooks that the process which took them in did not.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn webhooks(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let reader = app.store.reader();
+    let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
+    let due = page.items.into_iter().take_while(|event| event.next_at <= now);
+    let reads = due.map(|event| async move { webhook::follow_up(app, &event).await });
+    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    Ok(())
+}
+
+/// Reads what went back at PayPal, many captures at once.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn reversals(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
+    let due = page.items.into_iter().take_while(|row| row.next_at <= now);
+    let reads = due.map(|row| async move {
+        log_failed("reading a reversal", &row.capture, reversal::look_at(app, &row).await);
+    });
+    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
     Ok(())
 }
 

@@ -77,6 +77,7 @@ fn as_asked(
         paypal_capture,
         amount: settlement.amount_micros,
         fee: settlement.fee_predicted_micros,
+        given_back: false,
     }
 }
 

@@ -11,7 +11,7 @@ mod sellers;
 pub use agents::{CreateAgent, Pausable, Pause};
 pub use keys::{AddKey, RevokeKey};
 pub use origins::{OriginHolders, Proof, PutOrigin, RecordProof};
-pub use owners::{CreateOwner, Freeze, SetCredit, SetZone};
+pub use owners::{CreateOwner, SetCredit, SetZone};
 pub use policies::{NewLimits, SetPolicy};
 pub use sellers::CreateSeller;
 

@@ -64,44 +64,6 @@ impl Unit for CreateOwner {
     }
 }
 
-/// Freezes an owner whose money went back at PayPal: nothing more is bought on credit until the
-/// operator has looked. Freezing a frozen owner changes nothing.
-#[derive(Clone, Debug)]
-pub struct Freeze {
-    /// Whose.
-    pub owner: OwnerId,
-    /// Why, in one sentence.
-    pub why: String,
-    /// The capture that was given back.
-    pub capture: String,
-}
-
-impl Unit for Freeze {
-    type Answer = ();
-
-    fn name(&self) -> &'static str {
-        "owner.freeze"
-    }
-
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
-        let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
-        touches
-    }
-
-    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
-        let mut owner = view.row::<Owner>(self.owner)?.ok_or_else(|| not_found("owner"))?.clone();
-        let mut effects = Effects::answer(());
-        if owner.frozen.is_none() {
-            owner.frozen = Some(self.why.clone());
-            let data = json!({ "owner": owner.id, "capture": self.capture, "why": self.why });
-            effects.event("alarm.capture_given_back", &[&owner.id], data);
-            effects.put(owner)?;
-        }
-        Ok(effects)
-    }
-}
-
 /// What the operator sets about an owner.
 #[derive(Clone, Debug)]
 pub struct SetCredit {

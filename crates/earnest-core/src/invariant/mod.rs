@@ -24,7 +24,9 @@ use crate::intent::Intent;
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::purchase::{Purchase, PurchaseState};
+use crate::reversal::Reversal;
 use crate::settlement::Settlement;
+use crate::suspense::Suspended;
 use crate::tab::{LineRange, Tab};
 
 pub use fold::{Chain, Fold, Sums};
@@ -63,6 +65,10 @@ pub struct Rows {
     pub settlements: BTreeMap<SettlementId, Settlement>,
     /// PayPal calls and their fate.
     pub intents: BTreeMap<IntentId, Intent>,
+    /// Captures of which something went back, by PayPal's id.
+    pub reversals: BTreeMap<String, Reversal>,
+    /// Captures of which something is, or was, in suspense, by PayPal's id.
+    pub suspended: BTreeMap<String, Suspended>,
 }
 
 impl Rows {
@@ -90,6 +96,7 @@ pub const INVARIANTS: &[(&str, Invariant)] = &[
     ("an_open_outcome_keeps_its_hold", settlements::an_open_outcome_keeps_its_hold),
     ("an_intent_closes_on_evidence", settlements::an_intent_closes_on_evidence),
     ("a_capture_has_one_effect", settlements::a_capture_has_one_effect),
+    ("what_went_back_is_in_the_books", settlements::what_went_back_is_in_the_books),
     ("no_money_is_lost_or_made", settlements::no_money_is_lost_or_made),
     ("an_owner_knows_its_tabs", owners::an_owner_knows_its_tabs),
     ("an_approval_works_once", owners::an_approval_works_once),

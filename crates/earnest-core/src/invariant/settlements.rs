@@ -234,12 +234,57 @@ pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut 
     if cash != explained {
         breaches.push(format!("{cash} came in, and {explained} is explained"));
     }
-    let (came_in, went_out) = (came(Cause::Suspense), {
-        let sums = fold.sums(Account::Suspense.usd());
-        sums.credits_posted.saturating_sub(sums.debits_posted)
+    let sums = fold.sums(Account::Suspense.usd());
+    let (held, listed) = (sums.credits_posted.saturating_sub(sums.debits_posted), {
+        rows.suspended.values().map(|row| wide(row.left_micros)).sum::<i128>()
     });
-    if went_out < 0 || went_out > came_in {
-        breaches.push(format!("suspense holds {went_out} of {came_in}"));
+    if held != listed {
+        breaches.push(format!("suspense holds {held}, and its rows say {listed}"));
+    }
+}
+
+/// INVARIANT: what_went_back_is_in_the_books
+///
+/// Each refund or reversal that PayPal made has one chain of exactly its amount; never does more of
+/// a capture go back than came; and a settlement says how much of it did.
+pub(super) fn what_went_back_is_in_the_books(rows: &Rows, fold: &Fold, breaches: &mut Vec<String>) {
+    let mut listed: i128 = 0;
+    for row in rows.reversals.values() {
+        let capture = &row.capture;
+        for one in &row.booked {
+            let chain = fold.chains.get(&settlement::chain_of("given_back", &one.id));
+            let moved = chain.map_or(0, |chain| chain.posted_on(credited, Account::PaypalCash));
+            let amount = wide(one.amount_micros);
+            listed = listed.saturating_add(amount);
+            if moved != amount {
+                breaches.push(format!("{} of {capture} moved {moved} of {amount}", one.id));
+            }
+        }
+        let back: i128 = row.booked.iter().map(|one| wide(one.amount_micros)).sum();
+        let came = |kind, side: fn(&Leg) -> Account, account| {
+            let chain = fold.chains.get(&settlement::chain_of(kind, capture));
+            chain.map_or(0, |chain| chain.posted_on(side, account))
+        };
+        let captured = came("captured", debited, Account::Memo).max(came(
+            "suspense",
+            credited,
+            Account::Suspense,
+        ));
+        if back > captured {
+            breaches.push(format!("{back} of {capture} went back, and {captured} came"));
+        }
+        let Some(one) = row.of.and_then(|of| rows.settlements.get(&of.settlement)) else {
+            continue;
+        };
+        let own = one.paypal_capture.as_deref() == Some(capture.as_str());
+        if own && wide(one.given_back_micros) < back {
+            breaches.push(format!("{} says {} of {back}", one.id, one.given_back_micros));
+        }
+    }
+    let chains = fold.chains.values().filter(|chain| chain.cause == Cause::Refund);
+    let moved: i128 = chains.map(|chain| chain.posted_on(credited, Account::PaypalCash)).sum();
+    if moved != listed {
+        breaches.push(format!("{moved} went back, and {listed} is listed"));
     }
 }
 

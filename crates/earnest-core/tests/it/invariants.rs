@@ -35,6 +35,12 @@ fn sound() -> (Rows, Fold) {
     world.spend(buyer, &shop, 30_000);
     world.buy(buyer, &shop, 50_000);
     world.ask(buyer, "waits", &world.fixed(&shop, 4_000_001));
+    let back = world.buyer();
+    world.spend(back, &shop, 400_000);
+    let settlement = world.settle(back.owner, world.open_tab(back));
+    // More than was asked, so a part of it is in suspense; and some of it went back.
+    world.outcome(&settlement, Fate::Done(world.charge("ABOVE", 450_000))).unwrap();
+    assert!(world.give_back(&settlement, "BACK", 60_000));
     let other = world.buyer();
     world.spend(other, &shop, 500_000);
     world.decline(&world.settle(other.owner, world.open_tab(other)));
@@ -303,11 +309,44 @@ fn a_capture_has_one_effect() {
                 copy.id = earnest_core::id::SettlementId::from_value(7);
                 rows.settlements.insert(copy.id, copy);
             },
+            |rows, _| rows.suspended.values_mut().next().unwrap().left_micros = micros(1),
             |_, fold| {
                 let (cash, funds) = (Account::PaypalCash.usd(), Account::Losses.usd());
                 let legs = vec![Leg::new(cash, funds, micros(5))];
                 let id = TransferId::from_value(9);
                 fold.take(&Op::Move { id, cause: Cause::Due, legs });
+            },
+        ],
+    );
+}
+
+#[test]
+fn what_went_back_is_in_the_books() {
+    notices(
+        "what_went_back_is_in_the_books",
+        &[
+            |rows, _| {
+                let row = rows.reversals.values_mut().next().unwrap();
+                row.booked[0].amount_micros = micros(59_999);
+            },
+            |rows, _| rows.reversals.clear(),
+            |rows, _| {
+                let id = rows.reversals.values().next().unwrap().of.unwrap().settlement;
+                rows.settlements.get_mut(&id).unwrap().given_back_micros = micros(1);
+            },
+            |rows, fold| {
+                // More than ever came.
+                let row = rows.reversals.values_mut().next().unwrap();
+                let mut more = row.booked[0].clone();
+                (more.id, more.amount_micros) = ("MORE".to_owned(), micros(400_000));
+                row.booked.push(more);
+                let legs = vec![Leg::new(
+                    Account::Losses.usd(),
+                    Account::PaypalCash.usd(),
+                    micros(400_000),
+                )];
+                let id = earnest_core::settlement::chain_of("given_back", "MORE");
+                fold.take(&Op::Move { id, cause: Cause::Refund, legs });
             },
         ],
     );

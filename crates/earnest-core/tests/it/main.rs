@@ -23,6 +23,7 @@ mod owners;
 #[cfg(feature = "planted")]
 mod planted;
 mod reports;
+mod reversals;
 mod settlements;
 mod sim;
 mod treasurer;

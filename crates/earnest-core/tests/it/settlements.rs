@@ -244,11 +244,15 @@ fn not_charged_is_proved_only_when_the_key_is_dead() {
         let (_, _, unsent) = planned(world);
         let proved = world.learnt(&unsent, Fate::NotCharged).unwrap();
         assert_eq!(proved.state, SettlementState::NotCharged);
-        // PayPal spoke of an earlier call: nothing is sent any more, so a search may settle it.
+        // PayPal spoke of an earlier call: nothing is sent any more. A search that shows none
+        // contradicts it, so it takes a person's word as well.
         let (_, _, spoken) = planned(world);
         let issue = "DUPLICATE_INVOICE_ID".to_owned();
         world.outcome(&spoken, Fate::AlreadyDone { issue }).unwrap();
         assert_eq!(code(&world.claim(spoken.intent)), "state_conflict");
+        let contradicted = world.learnt(&spoken, Fate::NotCharged).unwrap();
+        assert_eq!(contradicted.state, SettlementState::Open);
+        world.run(ConfirmNotCharged { intent: spoken.intent }).unwrap();
         let proved = world.learnt(&spoken, Fate::NotCharged).unwrap();
         assert_eq!(proved.state, SettlementState::NotCharged);
     });

@@ -26,6 +26,7 @@ use earnest_core::problem::Refusal;
 use earnest_core::purchase::Purchase;
 use earnest_core::quote::{Price, Quote, Resource};
 use earnest_core::report::{Expire, LateLine, Resolve, Step, Tick, Told};
+use earnest_core::reversal::{Book, Captured, Note};
 use earnest_core::settings::Settings;
 use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
@@ -369,6 +370,7 @@ impl World {
             paypal_capture: name.to_owned(),
             amount,
             fee: self.settings.fee.predict(amount),
+            given_back: false,
         }
     }
 
@@ -627,6 +629,20 @@ impl World {
         }
     }
 
+    /// PayPal gives a part of a settlement's capture back; whether that could be booked.
+    pub fn give_back(&self, settlement: &Settlement, id: &str, amount: i64) -> bool {
+        let settlement: Settlement = self.row(settlement.id.to_string());
+        let capture = settlement.paypal_capture.unwrap();
+        let of = Some(Captured {
+            intent: settlement.intent,
+            settlement: settlement.id,
+            owner: settlement.owner,
+        });
+        self.run(Note { capture: capture.clone(), of, named: Some(id.to_owned()) }).unwrap();
+        let (id, amount, fee_returned) = (id.to_owned(), micros(amount), Micros::ZERO);
+        self.run(Book { capture, of, id, amount, fee_returned }).unwrap()
+    }
+
     pub fn write_off(&self, owner: OwnerId, tab: TabId) -> Result<(Tab, Micros), SubmitError> {
         self.run(WriteOff { owner, tab, chain: TransferId::new(self.seed()), key: None })
     }
@@ -651,6 +667,16 @@ impl World {
             grants: self.all::<Grant>().into_iter().map(|row| (row.id, row)).collect(),
             settlements: self.all::<Settlement>().into_iter().map(|row| (row.id, row)).collect(),
             intents: self.all::<Intent>().into_iter().map(|row| (row.id, row)).collect(),
+            reversals: self
+                .all::<earnest_core::reversal::Reversal>()
+                .into_iter()
+                .map(|row| (row.capture.clone(), row))
+                .collect(),
+            suspended: self
+                .all::<earnest_core::suspense::Suspended>()
+                .into_iter()
+                .map(|row| (row.capture.clone(), row))
+                .collect(),
         }
     }
 

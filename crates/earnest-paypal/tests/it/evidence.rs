@@ -57,7 +57,7 @@ async fn a_complete_report_without_the_invoice_proves_absence() {
     })
     .await;
     let Evidence::Absent(absence) = ask(&server, LATER).await else { panic!() };
-    assert_eq!(absence.invoice_id, INVOICE);
+    assert_eq!(absence.sought, INVOICE);
     assert_eq!(absence.last_refreshed, at("2026-11-30T13:00:00Z"));
     assert_eq!((absence.rows, absence.answers), (1, 1));
     assert_eq!(absence.answers_sha256.len(), 64);
@@ -91,7 +91,7 @@ async fn a_row_that_is_there_is_found_however_old_the_report() {
         reply(&page)
     })
     .await;
-    let Evidence::Found { rows } = ask(&server, LATER).await else { panic!() };
+    let Evidence::Found { rows, .. } = ask(&server, LATER).await else { panic!() };
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].transaction_id, "3C679366HH908993F");
     assert_eq!(rows[0].amount_micros, Some(950_000));
@@ -147,7 +147,7 @@ async fn too_many_rows_halve_the_window_until_they_fit() {
         reply(&page(seen, rows, "2026-11-30T13:30:00Z"))
     })
     .await;
-    let Evidence::Found { rows } = ask(&server, LATER).await else { panic!() };
+    let Evidence::Found { rows, .. } = ask(&server, LATER).await else { panic!() };
     assert_eq!(rows.len(), 1);
     let read: Vec<_> = server
         .calls()
@@ -199,7 +199,7 @@ async fn a_row_with_an_odd_amount_is_still_looked_at() {
         info["invoice_id"] = json!(INVOICE);
     })
     .await;
-    let Evidence::Found { rows } = evidence else { panic!("{evidence:?}") };
+    let Evidence::Found { rows, .. } = evidence else { panic!("{evidence:?}") };
     assert_eq!(rows[0].amount_micros, None);
 }
 

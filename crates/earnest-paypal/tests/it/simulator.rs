@@ -308,7 +308,7 @@ async fn evidence_tells_a_charge_that_was_taken_from_one_that_was_not() {
     sim.advance(3 * 3600);
     assert!(matches!(ask("e1:tab_1:2:1").await, Evidence::NotYet { .. }));
     sim.advance(3 * 3600);
-    let Evidence::Found { rows } = ask("e1:tab_1:1:1").await else { panic!() };
+    let Evidence::Found { rows, complete: _ } = ask("e1:tab_1:1:1").await else { panic!() };
     assert_eq!((rows.len(), rows[0].event_code.as_str()), (1, "T0003"));
     assert_eq!(rows[0].amount_micros, Some(950_000));
     let capture = run(&client, payments::get_capture(&rows[0].transaction_id).unwrap()).await;

@@ -117,6 +117,8 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::trail))
         .routes(routes!(paypal::intents))
         .routes(routes!(paypal::confirm_not_charged))
+        .routes(routes!(paypal::suspense))
+        .routes(routes!(paypal::reversals))
         .routes(routes!(receipts::show))
         .routes(routes!(receipts::verify))
         .routes(routes!(wellknown::jwks))

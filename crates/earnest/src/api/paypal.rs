@@ -3,10 +3,12 @@
 use axum::body::Body;
 use axum::extract::{Request, State};
 use earnest_core::id::{IntentId, PurchaseId, SettlementId, TabId, VaultId};
-use earnest_core::intent::Intent;
+use earnest_core::intent::{Intent, Purpose};
 use earnest_core::problem::Code;
 use earnest_core::purchase::Purchase;
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::{ConfirmNotCharged, Settlement};
+use earnest_core::suspense::Suspended;
 use earnest_core::vault::Vault;
 use earnest_paypal::webhooks::{Delivery, MAX_BODY};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -162,8 +164,8 @@ fn intents_of(app: &App, caller: &Caller, query: &TrailQuery) -> ApiResult<Vec<I
         }
         TrailQuery { tab: None, purchase: None, settlement: Some(text), payment_method: None } => {
             let row = reader.row::<Settlement>(id::<SettlementId>(text)?)?.ok_or_else(not_here)?;
-            let invoice = row.invoice_id;
-            (row.owner, Box::new(move |intent| intent.invoice_id.as_ref() == Some(&invoice)))
+            let purpose = Purpose::Settlement(row.id);
+            (row.owner, Box::new(move |intent| intent.purpose == purpose))
         }
         TrailQuery { tab: None, purchase: None, settlement: None, payment_method: Some(text) } => {
             let row = reader.row::<Vault>(id::<VaultId>(text)?)?.ok_or_else(not_here)?;
@@ -223,6 +225,114 @@ pub async fn confirm_not_charged(
     Ok(axum::Json(show(&intent)))
 }
 
+/// A payment, or part of one, that matches nothing.
+#[derive(Serialize, ToSchema)]
+pub struct SuspendedView {
+    /// PayPal's id of the capture.
+    paypal_capture: String,
+    /// `amount_mismatch`, `closed_intent` or `unasked`.
+    why: Value,
+    /// What went to suspense.
+    amount_micros: i64,
+    /// What of it is still there.
+    left_micros: i64,
+    /// The settlement it speaks of.
+    settlement: Option<String>,
+    /// The invoice id it carries.
+    invoice_id: Option<String>,
+    /// When it was booked.
+    at: String,
+}
+
+/// What is in suspense, for the operator to review. It leaves by itself when a later attempt finds
+/// it, or when it is refunded in PayPal's pages.
+#[utoipa::path(get, path = "/v1/suspense", tag = "operator", security(("key" = [])), params(Paging),
+    responses((status = 200, body = List<SuspendedView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn suspense(
+    State(app): State<App>,
+    _: AsOperator,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<SuspendedView>>> {
+    let cursor = paging.cursor()?;
+    let reader = app.store.reader();
+    let page =
+        reader.list::<Suspended>("suspended.left", "", cursor.as_ref(), paging.limit()?, true)?;
+    Ok(axum::Json(List::of(page, |row| SuspendedView {
+        why: serde_json::to_value(row.why).unwrap_or_default(),
+        amount_micros: row.amount_micros.get(),
+        left_micros: row.left_micros.get(),
+        settlement: row.settlement.map(|id| id.to_string()),
+        invoice_id: row.invoice_id,
+        at: row.at.to_string(),
+        paypal_capture: row.capture,
+    })))
+}
+
+/// A refund or reversal that PayPal made without us.
+#[derive(Serialize, ToSchema)]
+pub struct GivenBackView {
+    /// PayPal's id of it.
+    id: String,
+    /// What went back to the payer.
+    amount_micros: i64,
+    /// When it was booked.
+    at: String,
+}
+
+/// A capture of which something went back, or may have.
+#[derive(Serialize, ToSchema)]
+pub struct ReversalView {
+    /// PayPal's id of the capture.
+    paypal_capture: String,
+    /// Whose.
+    owner: Option<String>,
+    /// The settlement it paid.
+    settlement: Option<String>,
+    /// What is in the books.
+    booked: Vec<GivenBackView>,
+    /// What PayPal named and is not in the books yet.
+    named: Vec<String>,
+    /// Whether something still has to be read.
+    open: bool,
+    /// When to look again, while it is open.
+    next_at: Option<String>,
+    /// When it was first heard of.
+    seen_at: String,
+}
+
+/// What went back at PayPal without us, for the operator; its owners are frozen.
+#[utoipa::path(get, path = "/v1/reversals", tag = "operator", security(("key" = [])), params(Paging),
+    responses((status = 200, body = List<ReversalView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn reversals(
+    State(app): State<App>,
+    _: AsOperator,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<ReversalView>>> {
+    let cursor = paging.cursor()?;
+    let reader = app.store.reader();
+    let page = reader.list::<Reversal>("reversals", "", cursor.as_ref(), paging.limit()?, true)?;
+    Ok(axum::Json(List::of(page, |row| ReversalView {
+        owner: row.of.map(|of| of.owner.to_string()),
+        settlement: row.of.map(|of| of.settlement.to_string()),
+        booked: row
+            .booked
+            .iter()
+            .map(|one| GivenBackView {
+                id: one.id.clone(),
+                amount_micros: one.amount_micros.get(),
+                at: one.at.to_string(),
+            })
+            .collect(),
+        named: row.named,
+        open: row.open,
+        next_at: row.open.then(|| row.next_at.to_string()),
+        seen_at: row.seen_at.to_string(),
+        paypal_capture: row.capture,
+    })))
+}
+
 /// PayPal's webhooks: verified over the raw bytes, kept, then acted upon while PayPal already has
 /// its answer.
 #[utoipa::path(post, path = "/webhooks/paypal", tag = "paypal", request_body = serde_json::Value,
@@ -243,9 +353,7 @@ pub async fn webhook(
     if let Some(event) = flow::take_in(&app, &delivery).await? {
         let acting = app.clone();
         app.tasks.spawn(async move {
-            if let Err(error) = flow::act(&acting, &event).await {
-                tracing::warn!(event = %event.id, %error, "a webhook could not be followed up");
-            }
+            flow::follow_up(&acting, &event).await;
         });
     }
     Ok(StatusCode::OK)

@@ -356,6 +356,8 @@ pub struct SettlementView {
     pub amount_micros: i64,
     /// What PayPal captured.
     pub captured_micros: Option<i64>,
+    /// What of it went back at PayPal afterwards.
+    pub given_back_micros: i64,
     /// What PayPal was expected to take.
     pub fee_predicted_micros: i64,
     /// What PayPal took.
@@ -390,6 +392,7 @@ pub fn settlement(row: &Settlement, unknown: bool, receipt_url: Option<String>) 
         carry_out_micros: row.carry_out_micros.get(),
         amount_micros: row.amount_micros.get(),
         captured_micros: row.captured_micros.map(|amount| amount.get()),
+        given_back_micros: row.given_back_micros.get(),
         fee_predicted_micros: row.fee_predicted_micros.get(),
         fee_micros: row.fee_micros.map(|amount| amount.get()),
         paypal_capture: row.paypal_capture.clone(),

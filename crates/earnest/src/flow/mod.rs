@@ -7,6 +7,7 @@ pub mod paypal;
 pub mod purchase;
 pub mod receipt;
 pub mod report;
+pub mod reversal;
 pub mod settle;
 pub mod vault;
 pub mod webhook;

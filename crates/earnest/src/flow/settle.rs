@@ -1,6 +1,5 @@
 //! Settling tabs: the treasurer plans, one intent charges, its outcome is recorded.
 
-use earnest_core::admin::Freeze;
 use earnest_core::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Charge, Claimed, Evidence, Fate, Intent};
 use earnest_core::ledger::Account;
@@ -8,11 +7,15 @@ use earnest_core::money::{Currency, Micros};
 use earnest_core::party::Owner;
 use earnest_core::policy::{Policy, PolicySubject};
 use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
+use earnest_core::suspense::BookUnasked;
 use earnest_core::tab::{Tab, credit_line, room};
 use earnest_core::treasurer::{self, Plan};
 use earnest_core::unit::Key;
 use earnest_paypal::evidence::{self as search, Evidence as Found};
+use earnest_paypal::orders::OrderStatus;
+use earnest_paypal::outcome::Decline;
 use earnest_paypal::payments::{Capture, CaptureStatus};
+use earnest_paypal::reporting::TransactionRow;
 use earnest_paypal::{Exchange, Outcome, Resource, orders, payments};
 
 use super::paypal::{self, FlowError, claim, evidence, request_of};
@@ -145,7 +148,8 @@ fn judge(claimed: &Claimed, exchange: &Exchange) -> Fate<Charge> {
     if paypal::certainly_not_run(claimed, exchange) {
         return Fate::NotRun;
     }
-    let settles = claimed.intent.sends <= 1 || exchange.settles_earlier_sends();
+    let repeated = claimed.intent.sends > 1;
+    let settles = !repeated || exchange.settles_earlier_sends();
     match &exchange.outcome {
         Outcome::Done { resource } | Outcome::Pending { resource, .. } => {
             let order = resource.order().map(|order| order.id.clone());
@@ -153,6 +157,13 @@ fn judge(claimed: &Claimed, exchange: &Exchange) -> Fate<Charge> {
                 Some(capture) => of_capture(capture, order),
                 None => Fate::Pending { paypal_order: order, paypal_capture: None },
             }
+        }
+        // What is checked before PayPal looks for an earlier call with the key (the method may be
+        // gone since), and what nobody knew when this was written, says nothing about that call.
+        Outcome::Declined { kind, issue, resource: None, .. }
+            if repeated && matches!(kind, Decline::MethodGone | Decline::Unlisted) =>
+        {
+            Fate::DoubtfulDecline { issue: issue.clone() }
         }
         Outcome::Declined { issue, .. } if settles => Fate::Declined { issue: issue.clone() },
         Outcome::Refused { issue, .. } if settles => Fate::Refused { issue: issue.clone() },
@@ -177,6 +188,7 @@ fn of_capture(capture: &Capture, order: Option<String>) -> Fate<Charge> {
                     paypal_capture: capture.id.clone(),
                     amount: capture.amount,
                     fee,
+                    given_back: capture.status != CaptureStatus::Completed,
                 }),
                 None => pending(paypal_order),
             }
@@ -209,7 +221,7 @@ fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
         && capture.currency.as_str() == Currency::Usd.code()
 }
 
-async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
+pub(super) async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
     let request = payments::get_capture(id).ok()?;
     let exchange = app.paypal.send(&request).await;
     exchange.resource().cloned().map(|resource| (resource, exchange))
@@ -222,7 +234,7 @@ async fn read_back(app: &App, intent: Intent, settlement: &Settlement) -> Result
     let claimed = claim(app, intent.id, None).await?;
     let (fate, how) = match (&intent.paypal_capture, &intent.paypal_order) {
         (Some(capture), _) => read_by_capture(app, capture, settlement).await,
-        (None, Some(order)) => read_by_order(app, order, settlement).await?,
+        (None, Some(order)) => read_by_order(app, order, &intent, settlement).await?,
         (None, None) => look_for(app, &intent, settlement).await,
     };
     record(app, settlement, &claimed, fate, how).await
@@ -242,22 +254,33 @@ async fn read_by_capture(app: &App, id: &str, settlement: &Settlement) -> (Fate<
     }
 }
 
+/// An order that holds no capture may still get one; one that is void, or that PayPal has forgotten,
+/// gets none. Whether it ever had one then only a search can tell.
 async fn read_by_order(
     app: &App,
     id: &str,
+    intent: &Intent,
     settlement: &Settlement,
 ) -> Result<(Fate<Charge>, Evidence), FlowError> {
     let exchange = app.paypal.send(&orders::get(id)?).await;
     let how = evidence("read", &exchange, app.now());
     let capture = exchange.resource().and_then(Resource::capture);
+    let over = match &exchange.outcome {
+        Outcome::NotFound { .. } => true,
+        outcome => outcome
+            .resource()
+            .and_then(Resource::order)
+            .is_some_and(|order| order.status == OrderStatus::Voided),
+    };
     let fate = match capture {
         Some(capture) if is_ours(capture, settlement) => of_capture(capture, Some(id.to_owned())),
+        None if over => return Ok(look_for(app, intent, settlement).await),
         _ => Fate::Pending { paypal_order: Some(id.to_owned()), paypal_capture: None },
     };
     Ok((fate, how))
 }
 
-/// No id is known: Transaction Search has to show the charge, or that there is none.
+/// No capture is known: Transaction Search has to show the charge, or that there is none.
 async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<Charge>, Evidence) {
     let (Some(first), Some(last)) = (intent.first_sent_at, intent.last_sent_at) else {
         return nothing(app, "search", "never sent");
@@ -267,20 +290,35 @@ async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<
     let said = serde_json::to_value(&found).unwrap_or_default();
     let how = Evidence { at: app.now(), how: "search".to_owned(), said };
     let fate = match found {
-        Found::Absent(_) if intent.read_only => Fate::Unknown,
         Found::Absent(_) => Fate::NotCharged,
         Found::NotYet { until } => Fate::NotYet { until },
         Found::Unreadable { .. } => Fate::Unknown,
-        Found::Found { rows } => {
-            // A charge first, then whatever refers to it.
-            let charge = rows.iter().find(|row| row.amount().is_some());
-            match charge {
-                Some(row) => read_by_capture(app, &row.transaction_id, settlement).await.0,
-                None => Fate::Unknown,
-            }
-        }
+        Found::Found { rows, complete } => among(app, &rows, complete, settlement).await,
     };
     (fate, how)
+}
+
+/// Our charge among the rows that carry our invoice. Where every one of them is somebody else's
+/// payment, and the report is complete, ours did not happen.
+async fn among(
+    app: &App,
+    rows: &[TransactionRow],
+    complete: bool,
+    settlement: &Settlement,
+) -> Fate<Charge> {
+    let mut foreign = true;
+    // Money that came in; what refers to it says nothing of its own.
+    for row in rows.iter().filter(|row| row.came_in()) {
+        match read_capture(app, &row.transaction_id).await {
+            Some((Resource::Capture(capture), _)) if is_ours(&capture, settlement) => {
+                return of_capture(&capture, None);
+            }
+            Some((Resource::Capture(_), _)) => {}
+            _ => foreign = false,
+        }
+    }
+    let some = rows.iter().any(TransactionRow::came_in);
+    if some && foreign && complete { Fate::InvoiceTaken } else { Fate::Unknown }
 }
 
 pub(crate) async fn record(
@@ -309,23 +347,22 @@ pub(crate) async fn record(
 }
 
 /// A webhook named a capture: reads it, and records what it says about the settlement whose invoice
-/// it carries. The webhook itself is only a hint.
+/// it carries. The webhook itself is only a hint. A payment that no settlement asked for goes to
+/// suspense: it is in our balance, so it is in the books.
 ///
 /// # Errors
 /// [`FlowError`].
 pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<IntentId>, FlowError> {
     let Some((Resource::Capture(capture), exchange)) = read_capture(app, capture_id).await else {
+        // An event may come before its capture can be read.
+        return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
+    };
+    let Some((intent, settlement)) = asked_for(app, &capture)? else {
+        unasked(app, &capture).await?;
         return Ok(None);
     };
-    let Some(invoice) = &capture.invoice_id else { return Ok(None) };
-    let page = app.store.reader().list::<Intent>("intents.invoice", invoice, None, 100, true)?;
-    // The newest attempt under this invoice; one that is open, if there is one.
-    let open = page.items.iter().find(|intent| intent.state.is_open());
-    let Some(intent) = open.or(page.items.first()) else { return Ok(None) };
-    let earnest_core::intent::Purpose::Settlement(id) = intent.purpose else { return Ok(None) };
-    let Some(settlement) = app.store.reader().row::<Settlement>(id)? else { return Ok(None) };
     let known = intent.paypal_capture.as_deref() == Some(capture_id);
-    if !is_ours(&capture, &settlement) || (known && !intent.state.is_open()) {
+    if known && !intent.state.is_open() {
         return Ok(Some(intent.id));
     }
     let how = evidence("read after webhook", &exchange, app.now());
@@ -338,24 +375,34 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
     Ok(Some(intent.id))
 }
 
-/// A webhook said that a capture was refunded or reversed. Reads it, and freezes the owner whose tab
-/// it settled if that is so: Earnest itself gives nothing back yet, so somebody else did.
-///
-/// # Errors
-/// [`FlowError`].
-pub async fn give_back_hinted(app: &App, capture_id: &str) -> Result<(), FlowError> {
-    let page = app.store.reader().list::<Intent>("intents.capture", capture_id, None, 1, true)?;
-    let Some(intent) = page.items.into_iter().next() else { return Ok(()) };
-    let Some((Resource::Capture(capture), _)) = read_capture(app, capture_id).await else {
-        return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
-    };
-    let given_back =
-        matches!(capture.status, CaptureStatus::PartiallyRefunded | CaptureStatus::Refunded);
-    if given_back {
-        tracing::error!(capture = capture_id, owner = %intent.owner, "a capture was given back at PayPal");
-        let why = "a capture was refunded or reversed at PayPal".to_owned();
-        let capture = capture_id.to_owned();
-        app.store.submit(Freeze { owner: intent.owner, why, capture }).await?;
+/// The settlement that a capture is for, with the attempt it belongs to: one that is open, else the
+/// newest under its invoice.
+fn asked_for(app: &App, capture: &Capture) -> Result<Option<(Intent, Settlement)>, FlowError> {
+    let Some(invoice) = &capture.invoice_id else { return Ok(None) };
+    let page = app.store.reader().list::<Intent>("intents.invoice", invoice, None, 100, true)?;
+    let open = page.items.iter().find(|intent| intent.state.is_open());
+    let Some(intent) = open.or(page.items.first()) else { return Ok(None) };
+    let earnest_core::intent::Purpose::Settlement(id) = intent.purpose else { return Ok(None) };
+    let settlement = app.store.reader().row::<Settlement>(id)?;
+    let ours = settlement.filter(|settlement| is_ours(capture, settlement));
+    Ok(ours.map(|settlement| (intent.clone(), settlement)))
+}
+
+/// Books a payment that nobody asked for, once it is money in the currency of the books.
+async fn unasked(app: &App, capture: &Capture) -> Result<(), FlowError> {
+    let Fate::Done(charge) = of_capture(capture, None) else { return Ok(()) };
+    if capture.currency.as_str() != Currency::Usd.code() {
+        tracing::error!(capture = %capture.id, currency = %capture.currency.as_str(),
+            "a payment in another currency is not in the books");
+        return Ok(());
     }
+    tracing::error!(capture = %capture.id, "a payment that nobody asked for");
+    let unit = BookUnasked {
+        capture: charge.paypal_capture,
+        amount: charge.amount,
+        fee: charge.fee,
+        invoice_id: capture.invoice_id.clone(),
+    };
+    app.store.submit(unit).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use earnest_core::id::{IntentId, OwnerId, VaultId};
 use earnest_core::intent::{Fate, Intent};
 use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::tab::Tab;
 use earnest_core::vault::{
     Begin, Confirm, PaymentToken, RecordSetup, RecordToken, Remove, SetupToken, Vault, VaultState,
 };
@@ -178,12 +179,31 @@ pub async fn removal_hinted(app: &App, token: &str) -> Result<Option<VaultId>, F
     Ok(Some(vault.id))
 }
 
+/// Whether a settlement of an owner has no outcome yet, by a plain read.
+fn settling(app: &App, owner: OwnerId) -> Result<bool, FlowError> {
+    let reader = app.store.reader();
+    let Some(owner) = reader.row::<Owner>(owner)? else { return Ok(false) };
+    for id in owner.earlier_tabs.iter().chain(&owner.open_tab) {
+        if reader.row::<Tab>(id)?.is_some_and(|tab| tab.open_settlement.is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The owner removes a way to pay: at PayPal first, so that a stored consent never outlives our row.
 ///
 /// # Errors
 /// [`FlowError`].
 pub async fn remove(app: &App, owner: OwnerId, id: VaultId) -> Result<Vault, FlowError> {
     let row = app.store.reader().row::<Vault>(id)?.filter(|vault| vault.owner == owner);
+    // A charge whose answer was lost is repeated under its key; without the method PayPal would
+    // refuse the repeat, and nobody could tell what became of the first.
+    if row.is_some() && settling(app, owner)? {
+        let why = "a settlement of yours is under way; remove the payment method once it is over";
+        let refusal = Refusal::new(Code::StateConflict, why).retry_after(60);
+        return Err(SubmitError::Refused(Box::new(refusal)).into());
+    }
     if let Some(token) = row.and_then(|vault| vault.payment_token) {
         // Safe to repeat, so it needs no intent; our row stays until PayPal has none.
         let exchange = app.paypal.send(&api::delete_payment_token(&token)?).await;

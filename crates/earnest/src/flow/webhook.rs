@@ -4,14 +4,15 @@
 //! whoever has seen one delivery. That is why nothing here moves money: an event names a resource,
 //! and the resource is read from PayPal.
 
+use earnest_core::intent::stamp;
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::time::Timestamp;
+use earnest_core::time::{Timestamp, after};
 use earnest_core::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 use earnest_paypal::webhooks::{self as api, Delivery, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::paypal::{FlowError, unless_taken};
-use super::{settle, vault};
+use super::{reversal, settle, vault};
 use crate::app::{App, WebhookCheck};
 
 /// An event as it was received.
@@ -38,7 +39,18 @@ pub struct WebhookEvent {
     pub received_at: Timestamp,
     /// How often it came.
     pub deliveries: u64,
+    /// Whether what it speaks of still has to be read.
+    pub open: bool,
+    /// How often reading failed.
+    pub tries: u32,
+    /// When to read it next, while it is open.
+    pub next_at: Timestamp,
 }
+
+/// How long the process that took a delivery in has to follow it up before a job does.
+const FIRST_TRY_SECONDS: i64 = 60;
+/// After how many tries an event is left alone: about three days, as long as PayPal repeats it.
+const MAX_TRIES: u32 = 80;
 
 impl Record for WebhookEvent {
     const KIND: &'static str = "webhook_event";
@@ -54,6 +66,9 @@ impl Record for WebhookEvent {
             if !lists.contains(&entry) {
                 lists.push(entry);
             }
+        }
+        if self.open {
+            lists.push(ListEntry::new("webhook_events.open", "", stamp(self.next_at)));
         }
         lists
     }
@@ -134,6 +149,9 @@ pub async fn take_in(app: &App, delivery: &Delivery) -> Result<Option<WebhookEve
         invoice: event.invoice_id,
         received_at: now,
         deliveries: 1,
+        open: true,
+        tries: 0,
+        next_at: after(now, FIRST_TRY_SECONDS),
     };
     let first = app
         .store
@@ -144,6 +162,57 @@ pub async fn take_in(app: &App, delivery: &Delivery) -> Result<Option<WebhookEve
     // only reads.
     tracing::info!(event = %row.id, kind = %row.event_type, first, "webhook kept");
     Ok(Some(row))
+}
+
+/// Records that an event was followed up, or that it was not.
+struct FollowedUp {
+    event: String,
+    done: bool,
+}
+
+impl Unit for FollowedUp {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "webhook.followed_up"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<WebhookEvent>(&self.event);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut row = view.need::<WebhookEvent>(&self.event)?.clone();
+        let mut effects = Effects::answer(());
+        row.tries = row.tries.saturating_add(1);
+        // A minute, two … an hour.
+        let minutes = 1i64.checked_shl(row.tries.min(6)).unwrap_or(60).min(60);
+        row.next_at = after(now, minutes.saturating_mul(60));
+        let given_up = !self.done && row.tries >= MAX_TRIES;
+        row.open &= !self.done && !given_up;
+        if given_up {
+            let data = serde_json::json!({ "event": row.id, "event_type": row.event_type,
+                "resource": row.resource });
+            effects.event("alarm.webhook_not_followed_up", &[], data);
+        }
+        effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+/// Reads what an event is about, and records whether that worked; where it did not, the jobs try
+/// again.
+pub async fn follow_up(app: &App, event: &WebhookEvent) {
+    let acted = act(app, event).await;
+    if let Err(error) = &acted {
+        tracing::warn!(event = %event.id, %error, "a webhook could not be followed up");
+    }
+    let unit = FollowedUp { event: event.id.clone(), done: acted.is_ok() };
+    if let Err(error) = app.store.submit(unit).await {
+        tracing::warn!(event = %event.id, %error, "a webhook stays open");
+    }
 }
 
 /// Reads what an event is about.
@@ -165,7 +234,7 @@ pub async fn act(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
         "PAYMENT.CAPTURE.REFUNDED" | "PAYMENT.CAPTURE.REVERSED" => {
             // The resource is a refund; the capture stands only in its `up` link.
             if let Some(id) = event.capture.as_ref().or(event.resource.as_ref()) {
-                settle::give_back_hinted(app, id).await?;
+                reversal::hinted(app, id, event.resource.as_deref()).await?;
             }
         }
         "VAULT.PAYMENT-TOKEN.DELETED" | "VAULT.PAYMENT-TOKEN.DELETION-INITIATED" => {

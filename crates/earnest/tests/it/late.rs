@@ -7,7 +7,7 @@ use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::vault::Vault;
 use paypal_sim::{Effect, Fault, SimConfig};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::judge::all;
 use crate::world::World;
@@ -48,13 +48,6 @@ async fn happens_after_all(world: &World, settlement: &Settlement) {
 /// A charge of $0.95 at PayPal that Earnest did not make.
 async fn charge(world: &World, invoice_id: &str, custom_id: Option<String>) {
     world.sim().set_faults(Vec::new()).unwrap();
-    let base = world.sim().base_url();
-    let token = world
-        .http
-        .post(format!("{base}/v1/oauth2/token"))
-        .basic_auth("sim", Some("sim"))
-        .form(&[("grant_type", "client_credentials")]);
-    let token: Value = token.send().await.unwrap().json().await.unwrap();
     let vault = all::<Vault>(world.reader()).remove(0).payment_token.unwrap();
     let amount = json!({ "currency_code": "USD", "value": "0.95" });
     let mut unit = json!({ "amount": amount, "invoice_id": invoice_id });
@@ -67,14 +60,7 @@ async fn charge(world: &World, invoice_id: &str, custom_id: Option<String>) {
         "purchase_units": [unit],
         "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
     });
-    let charge = world
-        .http
-        .post(format!("{base}/v2/checkout/orders"))
-        .bearer_auth(token["access_token"].as_str().unwrap())
-        .header("paypal-request-id", "late")
-        .json(&order);
-    let charged = charge.send().await.unwrap();
-    assert_eq!(charged.status(), 201, "{}", charged.text().await.unwrap());
+    world.at_paypal("/v2/checkout/orders", "late", order).await.expect(201);
 }
 
 fn alarms(world: &World) -> Vec<String> {
@@ -158,21 +144,70 @@ async fn a_second_charge_under_one_invoice_is_seen_and_billed_to_nobody() {
     world.assert_balanced().await;
 }
 
-/// Somebody else's payment under our next invoice id, which stands on receipts and can be guessed: it
-/// pays for nothing of ours, and the operator sees that the settlement cannot be told.
+/// Somebody else's payment under our invoice: it pays for nothing of ours, it is in suspense, and our
+/// own charge is made under another invoice once it is proved not to have happened.
 #[tokio::test]
-async fn a_payment_under_a_guessed_invoice_pays_for_nothing() {
+async fn a_payment_under_our_invoice_pays_for_nothing_and_blocks_nothing() {
     let (world, settlement) = given_up(true).await;
     charge(&world, &settlement.invoice_id, None).await;
-    for _ in 0..40 {
+    world.mail().await;
+    assert_eq!(world.totals("suspense").await, "0/0/0/950");
+    for _ in 0..60 {
         world.settle_down().await;
         world.advance(900);
     }
     world.mail().await;
+    let settled = all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((settled.state, settled.attempt), (SettlementState::Captured, 3));
+    assert_ne!(settled.invoice_id, settlement.invoice_id);
     let owed = format!("tab:{}:owed", settlement.tab);
-    assert_eq!(world.totals(&owed).await, "0/950/950/0", "its own charge is unknown");
-    assert_eq!(world.totals("suspense").await, "0/0/0/0");
-    let unknown = world.get("operator", "/v1/intents/unknown").await.expect(200);
-    assert_eq!(unknown["data"].as_array().unwrap().len(), 1, "{unknown}");
+    assert_eq!(world.totals(&owed).await, "0/950/0/950");
+    assert_eq!(world.totals("suspense").await, "0/0/0/950", "the stranger's money stays apart");
+    assert_eq!(world.totals("paypal_cash").await, "0/1900/0/1040");
+    assert_eq!(alarms(&world), ["alarm.payment_unasked"]);
+    let listed = world.get("operator", "/v1/suspense").await.expect(200);
+    let (why, left) = (&listed["data"][0]["why"], &listed["data"][0]["left_micros"]);
+    assert_eq!((why, left), (&json!("unasked"), &json!(950_000)), "{listed}");
     world.assert_sound();
+
+    // The operator gives it back in PayPal's pages: it leaves suspense, and nobody is frozen.
+    let capture = listed["data"][0]["paypal_capture"].as_str().unwrap().to_owned();
+    world.refund(&capture, None).await.expect(201);
+    world.mail().await;
+    world.settle_down().await;
+    assert_eq!(world.totals("suspense").await, "0/950/0/950");
+    assert_eq!(world.totals("paypal_cash").await, "0/1900/0/1990");
+    let listed = world.get("operator", "/v1/suspense").await.expect(200);
+    assert_eq!(listed["data"], json!([]));
+    assert!(world.get("owner", "/v1/owners/me").await.expect(200)["frozen"].is_null());
+    world.assert_sound();
+    world.assert_balanced().await;
+}
+
+/// PayPal speaks of a payment under our invoice, and no search shows one: a contradiction, which only
+/// a person's word ends.
+#[tokio::test]
+async fn a_payment_that_paypal_speaks_of_and_no_search_shows_waits_for_a_person() {
+    let (world, settlement) = given_up(true).await;
+    let issue = Effect::Issue { issue: "DUPLICATE_INVOICE_ID".to_owned() };
+    world.sim().set_faults(vec![Fault::on("orders.create", issue)]).unwrap();
+    for _ in 0..60 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    let now = || all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((now().state, now().attempt), (SettlementState::Open, 2));
+    let intent = now().intent;
+    world
+        .post("operator", &format!("/v1/intents/{intent}/confirm-not-charged"), json!({}))
+        .await
+        .expect(200);
+    for _ in 0..20 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    world.mail().await;
+    assert_eq!((now().state, now().attempt), (SettlementState::Captured, 3));
+    assert_eq!(now().invoice_id, settlement.invoice_id);
+    world.assert_at_rest();
 }

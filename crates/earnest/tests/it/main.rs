@@ -33,6 +33,7 @@ mod planted;
 mod policies;
 mod process;
 mod repeats;
+mod reversals;
 mod road;
 mod secrets;
 mod sellers;

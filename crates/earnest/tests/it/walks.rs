@@ -249,7 +249,7 @@ pub async fn proved_not_charged(change: Change) {
     assert_eq!(first.state, SettlementState::NotCharged);
     let intent = world.reader().row::<Intent>(first.intent).unwrap().unwrap();
     let proof = intent.evidence.iter().find(|piece| piece.said["evidence"] == "absent");
-    assert_eq!(proof.unwrap().said["invoice_id"], *first.invoice_id, "{intent:?}");
+    assert_eq!(proof.unwrap().said["sought"], *first.invoice_id, "{intent:?}");
     world.assert_sound();
 
     // The same settlement is attempted again: same number, lines and invoice, a new key.

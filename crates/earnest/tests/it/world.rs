@@ -337,6 +337,8 @@ impl World {
         let path = format!("/v1/payment-methods/{id}/confirm");
         let method = self.call(owner, Method::POST, &path, None).await.expect(200);
         assert_eq!(method["status"], "active");
+        // PayPal tells of it, and that is followed up beside whatever comes next.
+        self.mail().await;
         id
     }
 
@@ -421,6 +423,29 @@ impl World {
     pub async fn spend(&self, amount_micros: i64, request_id: &str) {
         let voucher = self.buy(amount_micros, request_id).await;
         assert_eq!(self.report(&voucher, "redeemed").await["outcome"], "billed");
+    }
+
+    /// A call of the merchant's at PayPal that Earnest did not make.
+    pub async fn at_paypal(&self, path: &str, key: &str, body: Value) -> Answer {
+        let base = self.sim().base_url();
+        let token = self
+            .http
+            .post(format!("{base}/v1/oauth2/token"))
+            .basic_auth("sim", Some("sim"))
+            .form(&[("grant_type", "client_credentials")]);
+        let token: Value = token.send().await.unwrap().json().await.unwrap();
+        let call = self.http.post(format!("{base}{path}")).json(&body);
+        let token = token["access_token"].as_str().unwrap();
+        answer(call.bearer_auth(token).header("paypal-request-id", key)).await
+    }
+
+    /// A refund in PayPal's own pages: of `cents`, or of everything that is left.
+    pub async fn refund(&self, capture: &str, cents: Option<i64>) -> Answer {
+        let value = |cents: i64| format!("{}.{:02}", cents / 100, cents % 100);
+        let amount = |cents| json!({ "currency_code": "USD", "value": value(cents) });
+        let body = cents.map_or_else(|| json!({}), |cents| json!({ "amount": amount(cents) }));
+        let key = fresh_id("refund");
+        self.at_paypal(&format!("/v2/payments/captures/{capture}/refund"), &key, body).await
     }
 
     /// The newest tab.

@@ -7,7 +7,9 @@ use earnest_core::intent::Intent;
 use earnest_core::invariant::{self, Fold, Rows};
 use earnest_core::party::{Agent, Owner};
 use earnest_core::purchase::{Purchase, PurchaseState};
+use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
+use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::unit::Record;
 
@@ -64,6 +66,12 @@ impl Followed {
             Grant::KIND => take(&mut rows.grants, world, id, |row: &Grant| row.id),
             Settlement::KIND => take(&mut rows.settlements, world, id, |row: &Settlement| row.id),
             Intent::KIND => take(&mut rows.intents, world, id, |row: &Intent| row.id),
+            Reversal::KIND => {
+                take(&mut rows.reversals, world, id, |row: &Reversal| row.capture.clone());
+            }
+            Suspended::KIND => {
+                take(&mut rows.suspended, world, id, |row: &Suspended| row.capture.clone());
+            }
             _ => {}
         }
     }

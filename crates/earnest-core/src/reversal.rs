@@ -1,0 +1,394 @@
+//! Money that went back at PayPal without us: refunds made in PayPal's own pages, and reversals.
+//!
+//! A capture's status only hints at it, since a dispute shows as a refund too: what is booked is each
+//! refund or reversal by its own id, once, as it was read. The owner's credit pays first, then it is
+//! the owner's debt; what the capture may still give back shrinks with it. The owner is frozen as
+//! soon as there is a hint, and stays so until the operator has looked.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::id::{IntentId, OwnerId, SettlementId};
+use crate::ledger::{Account, Cause, Leg, Op};
+use crate::money::Micros;
+use crate::party::Owner;
+use crate::settlement::{Settlement, chain_of};
+use crate::suspense::Suspended;
+use crate::tab::add;
+use crate::time::{Timestamp, after};
+use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
+
+/// Whose capture it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// The intent that made it.
+    pub intent: IntentId,
+    /// The settlement it was for.
+    pub settlement: SettlementId,
+    /// Who paid.
+    pub owner: OwnerId,
+}
+
+/// A refund or reversal that is in the books.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Booked {
+    /// PayPal's id of it.
+    pub id: String,
+    /// What went back to the payer.
+    pub amount_micros: Micros,
+    /// What of it came out of suspense.
+    pub from_suspense_micros: Micros,
+    /// When it was booked.
+    pub at: Timestamp,
+}
+
+/// A capture of which something went back, or may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reversal {
+    /// PayPal's id of the capture.
+    pub capture: String,
+    /// Whose it was; `None` for a payment that nobody asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Captured>,
+    /// Refunds and reversals that PayPal named and that are not in the books yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<String>,
+    /// What is in the books.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub booked: Vec<Booked>,
+    /// Whether something still has to be read.
+    pub open: bool,
+    /// How often it was looked at since it was last opened.
+    pub looks: u32,
+    /// When to look again, while it is open.
+    pub next_at: Timestamp,
+    /// When it was first heard of.
+    pub seen_at: Timestamp,
+    /// When something new was last heard of it.
+    pub heard_at: Timestamp,
+}
+
+/// The most names kept of what is not in the books; whatever is beyond is found by a search.
+const MAX_NAMED: usize = 100;
+
+impl Reversal {
+    /// Everything that went back and is in the books.
+    pub fn booked_micros(&self) -> Micros {
+        let sum = |sum: Micros, one: &Booked| sum.checked_add(one.amount_micros);
+        self.booked.iter().try_fold(Micros::ZERO, sum).unwrap_or(Micros::MAX)
+    }
+
+    /// Whether a refund or reversal is in the books.
+    pub fn has_booked(&self, id: &str) -> bool {
+        self.booked.iter().any(|one| one.id == id)
+    }
+
+    /// When to look again after another look: a minute, two … at most an hour.
+    fn backoff(&self, now: Timestamp) -> Timestamp {
+        let minutes = 1i64.checked_shl(self.looks.min(6)).unwrap_or(60).min(60);
+        after(now, minutes.saturating_mul(60))
+    }
+}
+
+impl Record for Reversal {
+    const KIND: &'static str = "reversal";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        self.capture.clone()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        let mut lists = vec![ListEntry::timed("reversals", "", self.seen_at)];
+        if self.open {
+            lists.push(ListEntry::new("reversals.open", "", crate::intent::stamp(self.next_at)));
+        }
+        lists
+    }
+}
+
+/// Notes that something of a capture went back, or may have: to be read, and its owner frozen.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// PayPal's id of the capture.
+    pub capture: String,
+    /// Whose it was.
+    pub of: Option<Captured>,
+    /// The refund or reversal, where PayPal named it.
+    pub named: Option<String>,
+}
+
+impl Note {
+    /// The parts of a view that [`Note::effects`] looks at.
+    pub(crate) fn touch(touches: &mut Touches, capture: &str, owner: Option<OwnerId>) {
+        touches.row::<Reversal>(capture);
+        if let Some(owner) = owner {
+            touches.row::<Owner>(owner);
+        }
+    }
+
+    /// The row as it becomes, if it changes.
+    pub(crate) fn noted(&self, view: &View, now: Timestamp) -> Result<Option<Reversal>, Stop> {
+        let known = view.row::<Reversal>(&self.capture)?;
+        let mut row = match known {
+            Some(row) => row.clone(),
+            None => Reversal {
+                capture: self.capture.clone(),
+                of: self.of,
+                named: Vec::new(),
+                booked: Vec::new(),
+                open: false,
+                looks: 0,
+                next_at: now,
+                seen_at: now,
+                heard_at: now,
+            },
+        };
+        if let Some(name) = &self.named {
+            let is_known = row.named.contains(name) || row.has_booked(name);
+            if is_known {
+                return Ok(None);
+            }
+            if row.named.len() < MAX_NAMED {
+                row.named.push(name.clone());
+            }
+        } else if known.is_some_and(|row| row.open || !row.booked.is_empty()) {
+            return Ok(None);
+        }
+        row.of = row.of.or(self.of);
+        row.open = true;
+        row.looks = 0;
+        row.next_at = now;
+        row.heard_at = now;
+        Ok(Some(row))
+    }
+}
+
+/// Freezes an owner whose money went back. Freezing a frozen owner changes nothing.
+pub(crate) fn freeze(owner: &mut Owner) {
+    let why = || "money was given back at PayPal: see the reversals".to_owned();
+    owner.frozen.get_or_insert_with(why);
+}
+
+impl Unit for Note {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "reversal.note"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        Self::touch(&mut touches, &self.capture, self.of.map(|of| of.owner));
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut effects = Effects::answer(());
+        let Some(row) = self.noted(view, now)? else { return Ok(effects) };
+        let data = json!({ "capture": self.capture, "named": self.named,
+            "owner": self.of.map(|of| of.owner), "settlement": self.of.map(|of| of.settlement) });
+        effects.event("alarm.capture_given_back", &[], data);
+        if let Some(of) = self.of {
+            let mut owner = view.need::<Owner>(of.owner)?.clone();
+            freeze(&mut owner);
+            effects.put(owner)?;
+        }
+        effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+/// Books one refund or reversal as it was read from PayPal. Booking it again changes nothing.
+#[derive(Clone, Debug)]
+pub struct Book {
+    /// PayPal's id of the capture.
+    pub capture: String,
+    /// Whose it was, from a plain read; never changes.
+    pub of: Option<Captured>,
+    /// PayPal's id of the refund or reversal.
+    pub id: String,
+    /// What went back to the payer.
+    pub amount: Micros,
+    /// What PayPal gave us back of its fee.
+    pub fee_returned: Micros,
+}
+
+impl Unit for Book {
+    /// Whether it is in the books now: `false` when more would go back than ever came.
+    type Answer = bool;
+
+    fn name(&self) -> &'static str {
+        "reversal.book"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        Note::touch(&mut touches, &self.capture, self.of.map(|of| of.owner));
+        touches.row::<Suspended>(&self.capture);
+        touches.hold(chain_of("given_back", &self.id));
+        touches.hold(chain_of("fee_given_back", &self.id));
+        if let Some(of) = self.of {
+            touches.row::<Settlement>(of.settlement);
+            touches.account(Account::OwnerCredit(of.owner).usd());
+            touches.account(Account::OwnerDebt(of.owner).usd());
+            touches.account(Account::CaptureRefundable(of.intent).usd());
+        }
+        touches.account(Account::Suspense.usd());
+        touches.account(Account::PaypalCash.usd());
+        touches.account(Account::PaypalFees.usd());
+        touches.account(Account::Memo.usd());
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<bool>, Stop> {
+        let row = view.need::<Reversal>(&self.capture)?;
+        if row.of.map(|of| of.owner) != self.of.map(|of| of.owner) {
+            return Err(Stop::Bug(format!("capture {} is somebody else's", self.capture)));
+        }
+        // INVARIANT: a_reversal_is_booked_once
+        if view.hold(chain_of("given_back", &self.id))?.is_some() {
+            return Ok(Effects::answer(true));
+        }
+        let suspended = view.row::<Suspended>(&self.capture)?;
+        let in_suspense = suspended.map_or(Micros::ZERO, |row| row.left_micros);
+        let from_suspense = self.amount.min(in_suspense);
+        let rest = self.amount.saturating_sub(from_suspense);
+        let refundable = match self.of {
+            Some(of) => view.totals(Account::CaptureRefundable(of.intent).usd())?.available(),
+            None => Micros::ZERO,
+        };
+        // INVARIANT: no_more_goes_back_than_came
+        let covered = match self.of {
+            Some(_) => self.amount <= refundable,
+            None => rest.is_zero(),
+        };
+        if !covered || self.amount.is_zero() {
+            return self.refused(row, now);
+        }
+        let mut effects = Effects::answer(true);
+        self.book(view, &mut effects, from_suspense, rest)?;
+        let mut row = row.clone();
+        row.named.retain(|name| *name != self.id);
+        row.booked.push(Booked {
+            id: self.id.clone(),
+            amount_micros: self.amount,
+            from_suspense_micros: from_suspense,
+            at: now,
+        });
+        effects.put(row)?;
+        if let Some(suspended) = suspended.filter(|_| !from_suspense.is_zero()) {
+            effects.put(suspended.less(from_suspense))?;
+        }
+        if let Some(of) = self.of {
+            self.tell(view, &mut effects, of, rest)?;
+        }
+        Ok(effects)
+    }
+}
+
+impl Book {
+    /// What PayPal says went back cannot have: nothing is booked, somebody has to look.
+    fn refused(&self, row: &Reversal, now: Timestamp) -> Result<Effects<bool>, Stop> {
+        let mut effects = Effects::answer(false);
+        // Looked at again and again; the alarm is raised once an opening.
+        if row.looks == 0 {
+            let data = json!({ "capture": self.capture, "reversal": self.id,
+                "amount_micros": self.amount });
+            effects.event("alarm.reversal_above_capture", &[], data);
+        }
+        let mut row = row.clone();
+        row.next_at = row.backoff(now);
+        row.looks = row.looks.saturating_add(1);
+        effects.put(row)?;
+        Ok(effects)
+    }
+
+    fn book(
+        &self,
+        view: &View,
+        effects: &mut Effects<bool>,
+        from_suspense: Micros,
+        rest: Micros,
+    ) -> Result<(), Stop> {
+        let cash = Account::PaypalCash.usd();
+        let mut legs = Vec::new();
+        let mut leg = |debit, credit, amount: Micros| {
+            if !amount.is_zero() {
+                legs.push(Leg::new(debit, credit, amount));
+            }
+        };
+        leg(Account::Suspense.usd(), cash, from_suspense);
+        if let Some(of) = self.of {
+            let credit = Account::OwnerCredit(of.owner).usd();
+            let from_credit = rest.min(view.totals(credit)?.available());
+            leg(credit, cash, from_credit);
+            leg(Account::OwnerDebt(of.owner).usd(), cash, rest.saturating_sub(from_credit));
+            let refundable = Account::CaptureRefundable(of.intent).usd();
+            leg(refundable, Account::Memo.usd(), self.amount);
+        }
+        effects.op(Op::Move { id: chain_of("given_back", &self.id), cause: Cause::Refund, legs });
+        if !self.fee_returned.is_zero() {
+            let legs = vec![Leg::new(cash, Account::PaypalFees.usd(), self.fee_returned)];
+            let id = chain_of("fee_given_back", &self.id);
+            effects.op(Op::Move { id, cause: Cause::PaypalFee, legs });
+        }
+        Ok(())
+    }
+
+    /// The settlement and its owner learn that money which counted as settled is gone.
+    fn tell(
+        &self,
+        view: &View,
+        effects: &mut Effects<bool>,
+        of: Captured,
+        rest: Micros,
+    ) -> Result<(), Stop> {
+        let mut settlement = view.need::<Settlement>(of.settlement)?.clone();
+        settlement.given_back_micros = add(settlement.given_back_micros, self.amount)?;
+        let mut owner = view.need::<Owner>(of.owner)?.clone();
+        freeze(&mut owner);
+        // The line grows with what was settled and stayed.
+        owner.settled_micros = owner.settled_micros.saturating_sub(rest);
+        let data = json!({ "settlement": of.settlement, "owner": of.owner,
+            "capture": self.capture, "reversal": self.id, "amount_micros": self.amount });
+        effects.event("settlement.given_back", &[&of.owner], data);
+        effects.put(settlement)?;
+        effects.put(owner)
+    }
+}
+
+/// Records that a capture was looked at: whether anything is left to read, and when.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// PayPal's id of the capture.
+    pub capture: String,
+    /// Names that turned out to be nothing: a refund that failed or was called off.
+    pub dropped: Vec<String>,
+    /// Whether everything that went back is in the books.
+    pub explained: bool,
+}
+
+impl Unit for Looked {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "reversal.looked"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Reversal>(&self.capture);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut row = view.need::<Reversal>(&self.capture)?.clone();
+        row.named.retain(|name| !self.dropped.contains(name));
+        // What was named meanwhile has not been read.
+        row.open = !self.explained || !row.named.is_empty();
+        row.next_at = row.backoff(now);
+        row.looks = row.looks.saturating_add(1);
+        let mut effects = Effects::answer(());
+        effects.put(row)?;
+        Ok(effects)
+    }
+}

@@ -1,0 +1,94 @@
+//! What goes back at PayPal without us, and what comes without being asked for.
+
+use earnest_core::intent::Fate;
+use earnest_core::ledger::Account;
+use earnest_core::party::Owner;
+use earnest_core::settlement::Settlement;
+use earnest_core::suspense::{BookUnasked, Suspended};
+use earnest_store::Reader;
+
+use crate::world::{World, each, micros};
+
+/// A settlement of $0.40 that PayPal captured `amount` for.
+fn captured(world: &World, capture: &str, amount: i64) -> Settlement {
+    let (buyer, shop) = (world.buyer(), world.shop());
+    world.spend(buyer, &shop, 400_000);
+    let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+    world.outcome(&settlement, Fate::Done(world.charge(capture, amount))).unwrap()
+}
+
+/// Debits and credits posted, in thousandths of a dollar.
+fn posted(reader: &Reader, account: Account) -> (i64, i64) {
+    let totals = reader.totals(&account.usd()).unwrap();
+    (totals.debits_posted.get() / 1_000, totals.credits_posted.get() / 1_000)
+}
+
+#[test]
+fn a_reversal_is_booked_once() {
+    each(|world| {
+        let settlement = captured(world, "CAP", 400_000);
+        for _ in 0..3 {
+            assert!(world.give_back(&settlement, "R1", 150_000));
+        }
+        assert_eq!(posted(world.store.reader(), Account::OwnerDebt(settlement.owner)), (150, 0));
+        assert!(world.give_back(&settlement, "R2", 250_000));
+        assert_eq!(posted(world.store.reader(), Account::OwnerDebt(settlement.owner)), (400, 0));
+        let owner: Owner = world.row(settlement.owner.to_string());
+        assert!(owner.frozen.is_some());
+        assert_eq!(owner.settled_micros, micros(0));
+        assert_eq!(world.breaches(), []);
+    });
+}
+
+#[test]
+fn no_more_goes_back_than_came() {
+    each(|world| {
+        let settlement = captured(world, "CAP", 400_000);
+        assert!(world.give_back(&settlement, "R1", 300_000));
+        assert!(!world.give_back(&settlement, "R2", 100_001), "one micro-dollar too much");
+        assert!(world.give_back(&settlement, "R3", 100_000));
+        assert!(!world.give_back(&settlement, "R4", 1));
+        let refundable = Account::CaptureRefundable(settlement.intent);
+        assert_eq!(posted(world.store.reader(), refundable), (400, 400));
+        assert_eq!(world.breaches(), []);
+    });
+}
+
+/// What PayPal took too much, and gives back, was never the owner's: it comes out of suspense first.
+#[test]
+fn what_was_captured_too_much_goes_back_out_of_suspense() {
+    each(|world| {
+        let settlement = captured(world, "CAP", 450_000);
+        assert!(world.give_back(&settlement, "R1", 50_000));
+        let owner = |_: ()| posted(world.store.reader(), Account::OwnerDebt(settlement.owner));
+        assert_eq!(posted(world.store.reader(), Account::Suspense), (50, 50));
+        assert_eq!(owner(()), (0, 0));
+        assert!(world.give_back(&settlement, "R2", 10_000));
+        assert_eq!(owner(()), (10, 0));
+        let suspended: Suspended = world.row("CAP");
+        assert_eq!(suspended.left_micros, micros(0));
+        assert_eq!(world.breaches(), []);
+    });
+}
+
+#[test]
+fn a_payment_is_booked_once() {
+    each(|world| {
+        let unasked = |capture: &str| BookUnasked {
+            capture: capture.to_owned(),
+            amount: micros(950_000),
+            fee: micros(520_000),
+            invoice_id: None,
+        };
+        for _ in 0..3 {
+            world.run(unasked("STRANGER")).unwrap();
+        }
+        assert_eq!(posted(world.store.reader(), Account::Suspense), (0, 950));
+        assert_eq!(posted(world.store.reader(), Account::PaypalCash), (950, 520));
+        // What is in the books for a settlement is not unasked.
+        let settlement = captured(world, "CAP", 400_000);
+        world.run(unasked(settlement.paypal_capture.as_deref().unwrap())).unwrap();
+        assert_eq!(posted(world.store.reader(), Account::Suspense), (0, 950));
+        assert_eq!(world.breaches(), []);
+    });
+}
