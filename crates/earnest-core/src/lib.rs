@@ -28,6 +28,7 @@ pub mod jws;
 pub mod ledger;
 pub mod money;
 pub mod party;
+pub mod payer;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod policy;

@@ -132,7 +132,22 @@ pub struct DevKey {
     /// The holder's id; `operator` for the operator.
     pub id: String,
     /// The key.
-    pub key: String,
+    #[serde(with = "in_full")]
+    pub key: Secret,
+}
+
+/// The one place where a secret is written as it is: into the file of keys for development.
+mod in_full {
+    use earnest_paypal::Secret;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(key: &Secret, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(key.expose())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        String::deserialize(from).map(Secret::new)
+    }
 }
 
 impl Running {
@@ -281,7 +296,7 @@ pub async fn connect(
         let (Some(id), Some(secret)) = (&config.client_id, &config.secret) else {
             return Err(wrong(&"client id and secret are needed: see earnest.toml.example"));
         };
-        let paypal = earnest_paypal::Config::paypal(config.mode, id, Secret::new(secret.as_str()));
+        let paypal = earnest_paypal::Config::paypal(config.mode, id, secret.clone());
         return Ok((None, paypal.map_err(|why| wrong(&why))?));
     }
     let (sim, base, ca) = match &config.simulator_url {
@@ -299,7 +314,7 @@ pub async fn connect(
     let mut paypal = earnest_paypal::Config::simulated(
         url,
         config.client_id.as_deref().unwrap_or("sim"),
-        Secret::new(config.secret.as_deref().unwrap_or("sim")),
+        config.secret.clone().unwrap_or_else(|| Secret::new("sim")),
     );
     paypal.webhook_cert_hosts = vec![format!("{host}:{port}")];
     paypal.webhook_root_pem = ca;
@@ -420,7 +435,7 @@ async fn first_operator(app: &App, data: Option<&Path>) -> Result<(), StartError
     let Some(path) = data.map(|dir| dir.join("operator.key")) else { return Ok(()) };
     let made = party::add_key(app, Principal::Operator, None, "first operator").await;
     let made = made.map_err(|why| failed(&why.0))?;
-    write_private(&path, &made.secret).map_err(|why| failed(&why))?;
+    write_private(&path, made.secret.expose()).map_err(|why| failed(&why))?;
     tracing::info!(path = %path.display(), "wrote the first operator key; keep it and remove the file");
     Ok(())
 }

@@ -275,7 +275,7 @@ async fn five_hundred_listeners_miss_and_double_nothing_over_a_kill() {
     let mut earnest = Installation::begin("").await;
     // The development seller is there from the start; another one is the last thing that happens.
     let keys = earnest.keys();
-    let (url, key) = (earnest.url(), keys.operator.key.clone());
+    let (url, key) = (earnest.url(), keys.operator.key.expose().to_owned());
     let listeners: Vec<_> =
         (0..500).map(|_| tokio::spawn(follow(url.clone(), key.clone(), LAST))).collect();
     let http = client();

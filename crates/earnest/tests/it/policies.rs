@@ -266,7 +266,7 @@ async fn a_missing_policy_denies() {
     agent.keys.push(key.row.id);
     app.store.submit(Bare(agent, key.row)).await.unwrap();
     let body = json!({ "quote": world.quote("/weather", 1), "max_price": 1, "request_id": "a" });
-    let answer = world.post(&key.secret, "/v1/authorize", body).await;
+    let answer = world.post(key.secret.expose(), "/v1/authorize", body).await;
     assert_eq!(answer.refusal(), "policy_denied/policy_missing");
     assert!(!world.money().contains("owed"));
     // And nobody can set what is not there.
@@ -373,10 +373,11 @@ async fn an_agents_policy_overrides_a_default_and_never_the_owners_sum() {
     assert_eq!(ask(10_001, "c").await.refusal(), "policy_denied/per_call_cap");
     ask(10_000, "d").await.expect(201);
     assert_eq!(ask(1, "e").await.refusal(), "policy_denied/daily_cap");
-    // An agent's list of sellers does not widen the owner's.
+    // An agent's list overrides the owner's, as every field does; null inherits it.
     world.policy("owner", json!({ "sellers": [] })).await;
-    world.policy(&agent, json!({ "sellers": [world.seller_id()] })).await;
     assert_eq!(world.cheap(1, "f").await.refusal(), "policy_denied/merchant_not_allowed");
+    world.policy(&agent, json!({ "sellers": [world.seller_id()] })).await;
+    world.cheap(1, "f").await.expect(201);
 }
 
 /// A cap lowered below what is used means no room, never an error; what is held stays held.
