@@ -103,6 +103,16 @@ pub async fn refer_to(
     ask(client, Wanted::Reference(capture_id), made, heard, now).await
 }
 
+/// Asks Transaction Search for every movement of a span, complete: in and out, whatever they carry.
+pub async fn movements(
+    client: &Client,
+    from: Timestamp,
+    to: Timestamp,
+    now: Timestamp,
+) -> Evidence {
+    ask(client, Wanted::Everything, from, to, now).await
+}
+
 /// Asks Transaction Search whether anything carries `invoice_id`, for a request sent between
 /// `first_sent` and `last_sent`. Sends nothing before the report can be complete.
 pub async fn prove_absent(
@@ -122,6 +132,8 @@ enum Wanted<'a> {
     Invoice(&'a str),
     /// Those that refer to this transaction.
     Reference(&'a str),
+    /// All of them.
+    Everything,
 }
 
 impl Wanted<'_> {
@@ -129,12 +141,14 @@ impl Wanted<'_> {
         match self {
             Self::Invoice(id) => row.invoice_id.as_deref() == Some(id),
             Self::Reference(id) => row.reference_id.as_deref() == Some(id),
+            Self::Everything => true,
         }
     }
 
     const fn text(&self) -> &str {
         match self {
             Self::Invoice(id) | Self::Reference(id) => id,
+            Self::Everything => "everything",
         }
     }
 }

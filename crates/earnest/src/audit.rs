@@ -34,6 +34,7 @@ use earnest_core::vault::Vault;
 use earnest_store::audit::{Audit, Check};
 use earnest_store::{LogEntry, ReadError, Snapshot};
 
+use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
 use crate::sealed::SealedKey;
 
@@ -79,6 +80,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Settlement>()
         .kind::<Reversal>()
         .kind::<Suspended>()
+        .kind::<Scanned>()
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{hook, origin, receipt, reversal, settle, webhook};
+use crate::flow::{hook, origin, receipt, reversal, scan, settle, webhook};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -88,6 +88,7 @@ async fn calls(app: &App, stop: &CancellationToken) {
         log_turn(intents(app).await);
         log_turn(webhooks(app).await);
         log_turn(reversals(app).await);
+        log_turn(scan::look(app).await);
     }
 }
 
@@ -136,6 +137,7 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     intents(app).await?;
     webhooks(app).await?;
     reversals(app).await?;
+    scan::look(app).await?;
     receipts(app).await?;
     hook::fan_out(app, &mut None).await?;
     hook::send_due(app).await

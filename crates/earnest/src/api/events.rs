@@ -52,7 +52,7 @@ pub struct EventView {
 /// of an epoch that ended: read what you show anew, the stream goes on from now.
 ///
 /// Owners, agents and sellers see what concerns them; the operator sees everything.
-#[utoipa::path(get, path = "/v1/events", tag = "operations", security(("key" = [])),
+#[utoipa::path(get, path = "/v1/events", tag = "owner", security(("key" = [])),
     params(EventsQuery, ("Last-Event-ID" = Option<String>, Header, description = "As `since`; comes first")),
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = EventView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]

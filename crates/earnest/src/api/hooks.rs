@@ -1,6 +1,6 @@
 //! Outgoing webhooks: endpoints, and how each delivery went.
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use earnest_core::hook::{
     Attempt, CreateHook, Delivery, Hook, HookState, MAX_KINDS, Resend, Scheme, SetHook,
 };
@@ -8,11 +8,12 @@ use earnest_core::id::{DeliveryId, HookId};
 use earnest_core::party::Principal;
 use earnest_core::problem::Code;
 use http::StatusCode;
+use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::auth::{Caller, not_here};
-use super::error::{ApiResult, refuse};
+use super::error::{ApiError, ApiResult, refuse};
 use super::read::{Json, Paging, Path, Query, id};
 use super::view::{List, Problem};
 use crate::app::App;
@@ -31,8 +32,13 @@ pub struct NewHook {
     #[serde(default)]
     kinds: Vec<String>,
     /// `v1a` (Ed25519, the default) or `v1` (HMAC-SHA256), as Standard Webhooks names them.
+    #[serde(default = "ed25519")]
     #[schema(value_type = Option<String>)]
-    scheme: Option<Scheme>,
+    scheme: Scheme,
+}
+
+const fn ed25519() -> Scheme {
+    Scheme::V1a
 }
 
 /// An endpoint.
@@ -126,11 +132,17 @@ fn show_delivery(row: Delivery) -> DeliveryView {
     }
 }
 
-/// Whoever may have endpoints: an owner, a seller, the operator.
-fn holder(caller: &Caller) -> ApiResult<Principal> {
-    match caller.0.principal {
-        Principal::Agent(_) => Err(not_here()),
-        holder => Ok(holder),
+/// Whoever may have endpoints: an owner, a seller, the operator. Settled before a body is read.
+pub struct AsHolder(Principal);
+
+impl FromRequestParts<App> for AsHolder {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        match Caller::from_request_parts(parts, app).await?.0.principal {
+            Principal::Agent(_) => Err(not_here()),
+            holder => Ok(Self(holder)),
+        }
     }
 }
 
@@ -154,21 +166,20 @@ fn check_kinds(kinds: &[String]) -> ApiResult<()> {
 }
 
 /// Makes an endpoint: it is told of what happens from now on.
-#[utoipa::path(post, path = "/v1/webhooks", tag = "operations", security(("key" = [])), request_body = NewHook,
+#[utoipa::path(post, path = "/v1/webhooks", tag = "owner", security(("key" = [])), request_body = NewHook,
     responses((status = 201, body = HookView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn create(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Json(new): Json<NewHook>,
 ) -> ApiResult<(StatusCode, axum::Json<HookView>)> {
-    let of = holder(&caller)?;
     check_kinds(&new.kinds)?;
     if new.url.len() > MAX_URL_BYTES {
         return Err(refuse(Code::UrlInvalid, "the URL is too long"));
     }
     let url = app.outbound.check(&new.url)?.to_string();
-    let (id, scheme) = (HookId::new(app.seed()), new.scheme.unwrap_or(Scheme::V1a));
+    let (id, scheme) = (HookId::new(app.seed()), new.scheme);
     let secret = flow::new_secret(&app, &id.to_string(), scheme)?;
     let since = app.store.reader().head()?.seq;
     let hook = Hook {
@@ -188,85 +199,84 @@ pub async fn create(
 }
 
 /// The caller's endpoints.
-#[utoipa::path(get, path = "/v1/webhooks", tag = "operations", security(("key" = [])), params(Paging),
+#[utoipa::path(get, path = "/v1/webhooks", tag = "owner", security(("key" = [])), params(Paging),
     responses((status = 200, body = List<HookView>),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn list(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<HookView>>> {
-    let (scope, cursor) = (holder(&caller)?.to_string(), paging.cursor()?);
+    let (scope, cursor) = (of.to_string(), paging.cursor()?);
     let reader = app.store.reader();
     let page = reader.list::<Hook>("hooks", &scope, cursor.as_ref(), paging.limit()?, true)?;
     Ok(axum::Json(List::of(page, |row| show(&row, None))))
 }
 
 /// One endpoint.
-#[utoipa::path(get, path = "/v1/webhooks/{id}", tag = "operations", security(("key" = [])),
+#[utoipa::path(get, path = "/v1/webhooks/{id}", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "whe_…")),
     responses((status = 200, body = HookView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn get(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<HookView>> {
-    Ok(axum::Json(show(&find(&app, holder(&caller)?, &text)?, None)))
+    Ok(axum::Json(show(&find(&app, of, &text)?, None)))
 }
 
 /// Removes an endpoint: it is told nothing more.
-#[utoipa::path(delete, path = "/v1/webhooks/{id}", tag = "operations", security(("key" = [])),
+#[utoipa::path(delete, path = "/v1/webhooks/{id}", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "whe_…")),
     responses((status = 200, body = HookView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn remove(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<HookView>> {
-    set(&app, &caller, &text, HookState::Removed).await
+    set(&app, of, &text, HookState::Removed).await
 }
 
 /// Enables an endpoint again that was disabled, by a 410 or after three days without success: it is
 /// told of what happens from now on. What failed before can be sent again one by one; what happened
 /// meanwhile stands in the stream of events.
-#[utoipa::path(post, path = "/v1/webhooks/{id}/enable", tag = "operations", security(("key" = [])),
+#[utoipa::path(post, path = "/v1/webhooks/{id}/enable", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "whe_…")),
     responses((status = 200, body = HookView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn enable(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<HookView>> {
-    set(&app, &caller, &text, HookState::Active).await
+    set(&app, of, &text, HookState::Active).await
 }
 
 async fn set(
     app: &App,
-    caller: &Caller,
+    of: Principal,
     text: &str,
     state: HookState,
 ) -> ApiResult<axum::Json<HookView>> {
-    let of = holder(caller)?;
     let head = app.store.reader().head()?.seq;
     let hook = app.store.submit(SetHook { hook: id(text)?, of, state, head }).await?;
     Ok(axum::Json(show(&hook, None)))
 }
 
 /// The deliveries of an endpoint with their attempts, newest first.
-#[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries", tag = "operations", security(("key" = [])),
+#[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "whe_…"), Paging),
     responses((status = 200, body = List<DeliveryView>),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn deliveries(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Path(text): Path<String>,
     Query(paging): Query<Paging>,
 ) -> ApiResult<axum::Json<List<DeliveryView>>> {
-    let hook = find(&app, holder(&caller)?, &text)?;
+    let hook = find(&app, of, &text)?;
     let (scope, cursor) = (hook.id.to_string(), paging.cursor()?);
     let reader = app.store.reader();
     let page = reader.list::<Delivery>(
@@ -280,16 +290,15 @@ pub async fn deliveries(
 }
 
 /// Sends a delivery again now.
-#[utoipa::path(post, path = "/v1/webhooks/{id}/deliveries/{delivery}/resend", tag = "operations", security(("key" = [])),
+#[utoipa::path(post, path = "/v1/webhooks/{id}/deliveries/{delivery}/resend", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "whe_…"), ("delivery" = String, Path, description = "whd_…")),
     responses((status = 202, body = DeliveryView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn resend(
     State(app): State<App>,
-    caller: Caller,
+    AsHolder(of): AsHolder,
     Path((hook, delivery)): Path<(String, String)>,
 ) -> ApiResult<(StatusCode, axum::Json<DeliveryView>)> {
-    let of = holder(&caller)?;
     let hook = find(&app, of, &hook)?.id;
     let delivery = id::<DeliveryId>(&delivery)?;
     let row = app.store.submit(Resend { delivery, hook, of }).await?;

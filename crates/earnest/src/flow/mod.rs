@@ -9,6 +9,7 @@ pub mod purchase;
 pub mod receipt;
 pub mod report;
 pub mod reversal;
+pub mod scan;
 pub mod settle;
 pub mod vault;
 pub mod webhook;

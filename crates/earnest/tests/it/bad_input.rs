@@ -142,6 +142,13 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             "voucher": voucher, "fate": "redeemed", "claimed_at": world.clock.now(), "amount_micros": 10_000,
         }] }),
         ),
+        sample(
+            "owner",
+            "POST",
+            "/v1/webhooks",
+            none(),
+            json!({ "url": "https://hooks.example/", "kinds": ["tab.*"], "scheme": "v1a" }),
+        ),
         sample("", "POST", "/v1/receipts/verify", none(), json!({ "receipt": "a.b.c" })),
     ]
 }

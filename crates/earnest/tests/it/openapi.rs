@@ -31,6 +31,10 @@ impl Operation {
     pub fn needs_key(&self) -> bool {
         self.described.get("security").is_some()
     }
+    /// Whether its answer ends by itself; a stream of events does not.
+    pub fn ends(&self) -> bool {
+        self.described["responses"]["200"]["content"].get("text/event-stream").is_none()
+    }
     /// The path with every parameter replaced.
     pub fn filled(&self, fill: impl Fn(&Value) -> String) -> String {
         let mut path = self.path.clone();

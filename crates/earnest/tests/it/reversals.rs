@@ -258,3 +258,35 @@ async fn a_method_stays_while_a_settlement_is_under_way() {
     world.call("owner", Method::DELETE, &path, None).await.expect(200);
     world.assert_at_rest();
 }
+
+/// No webhook ever comes: what moved at PayPal is found in its records, hours later, once.
+#[tokio::test]
+async fn what_no_webhook_told_is_found_in_paypals_records() {
+    let (world, capture) = captured().await;
+    let silent = Fault::on_event("*", Effect::WebhookNever).always();
+    world.sim().set_faults(vec![silent]).unwrap();
+    world.refund(&capture, Some(25)).await.expect(201);
+    let unit = json!({ "amount": { "currency_code": "USD", "value": "3.00" }, "invoice_id": "x" });
+    let vault = all::<earnest_core::vault::Vault>(world.reader()).remove(0).payment_token;
+    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
+    let order = json!({
+        "intent": "CAPTURE",
+        "purchase_units": [unit],
+        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
+    });
+    world.at_paypal("/v2/checkout/orders", "unasked", order).await.expect(201);
+    for _ in 0..20 {
+        world.advance(1_800);
+        world.settle_down().await;
+    }
+    assert_eq!(debt(&world).await, "0/250/0/0");
+    assert_eq!(world.totals("suspense").await, "0/0/0/3000");
+    let cash = world.totals("paypal_cash").await;
+    for _ in 0..20 {
+        world.advance(1_800);
+        world.settle_down().await;
+    }
+    assert_eq!(world.totals("paypal_cash").await, cash, "found once");
+    world.assert_sound();
+    world.assert_balanced().await;
+}

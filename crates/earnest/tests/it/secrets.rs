@@ -180,7 +180,7 @@ async fn nothing_secret_is_told_logged_or_written() {
     // Answers: everything that can be read, by everybody.
     let ids = ids_of(&world, &tab).await;
     let mut asked = 0;
-    for operation in OPERATIONS.iter().filter(|operation| operation.method == Method::GET) {
+    for operation in OPERATIONS.iter().filter(|it| it.method == Method::GET && it.ends()) {
         let path = operation.filled(|parameter| {
             let described = parameter["description"].as_str().unwrap_or_default();
             let known = ids.iter().find(|(prefix, _)| described.contains(prefix.as_str()));
