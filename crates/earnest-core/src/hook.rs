@@ -38,7 +38,7 @@ pub enum Scheme {
 
 /// Whether an endpoint is told anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
+#[serde(rename_all = "snake_case", tag = "is")]
 pub enum HookState {
     /// It is.
     Active,
@@ -70,7 +70,6 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// Whether it is told anything.
-    #[serde(flatten)]
     pub state: HookState,
     /// Only what happened after this entry is told.
     pub since: u64,

@@ -58,6 +58,8 @@ pub struct Reversal {
     pub booked: Vec<Booked>,
     /// Whether something still has to be read.
     pub open: bool,
+    /// Whether somebody was told that more went back than came.
+    pub alarmed: bool,
     /// How often it was looked at since it was last opened.
     pub looks: u32,
     /// When to look again, while it is open.
@@ -128,6 +130,13 @@ impl Note {
     /// The row as it becomes, if it changes.
     pub(crate) fn noted(&self, view: &View, now: Timestamp) -> Result<Option<Reversal>, Stop> {
         let known = view.row::<Reversal>(&self.capture)?;
+        // Whose it is may become known while it is being read.
+        if let (Some(row), Some(of)) = (known, self.of)
+            && row.of.is_none()
+            && self.named.as_ref().is_none_or(|name| row.named.contains(name))
+        {
+            return Ok(Some(Reversal { of: Some(of), ..row.clone() }));
+        }
         let mut row = match known {
             Some(row) => row.clone(),
             None => Reversal {
@@ -136,6 +145,7 @@ impl Note {
                 named: Vec::new(),
                 booked: Vec::new(),
                 open: false,
+                alarmed: false,
                 looks: 0,
                 next_at: now,
                 seen_at: now,
@@ -289,13 +299,14 @@ impl Book {
     /// What PayPal says went back cannot have: nothing is booked, somebody has to look.
     fn refused(&self, row: &Reversal, now: Timestamp) -> Result<Effects<bool>, Stop> {
         let mut effects = Effects::answer(false);
-        // Looked at again and again; the alarm is raised once an opening.
-        if row.looks == 0 {
+        // Looked at again and again; the alarm is raised once.
+        if !row.alarmed {
             let data = json!({ "capture": self.capture, "reversal": self.id,
                 "amount_micros": self.amount });
             effects.event("alarm.reversal_above_capture", &[], data);
         }
         let mut row = row.clone();
+        row.alarmed = true;
         row.next_at = row.backoff(now);
         row.looks = row.looks.saturating_add(1);
         effects.put(row)?;

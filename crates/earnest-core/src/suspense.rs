@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::id::SettlementId;
+use crate::id::{IntentId, SettlementId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::settlement::chain_of;
@@ -40,6 +40,9 @@ pub struct Suspended {
     /// The settlement it speaks of, where it speaks of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settlement: Option<SettlementId>,
+    /// The attempt that it came for: what it may give back stands on that one's account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<IntentId>,
     /// The invoice id it carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invoice_id: Option<String>,
@@ -128,6 +131,7 @@ impl Unit for BookUnasked {
             amount_micros: self.amount,
             left_micros: self.amount,
             settlement: None,
+            intent: None,
             invoice_id: self.invoice_id.clone(),
             at: now,
         })?;

@@ -245,10 +245,13 @@ impl TransactionRow {
         self.amount_micros.is_some_and(|amount| amount > 0)
     }
 
-    /// Whether it is done and took money out.
-    pub fn went_out(&self) -> bool {
+    /// Whether it gave a payment back, and is done: a refund (`T1107`), a reversal (`T1106`), a
+    /// chargeback (`T1201`). Holds of a dispute (`T1110`, `T1111`) and fees take nothing back from
+    /// anybody.
+    pub fn gave_back(&self) -> bool {
         let done = self.status.as_deref() == Some("S");
-        done && self.amount_micros.is_some_and(|amount| amount < 0)
+        let code = matches!(self.event_code.as_str(), "T1106" | "T1107" | "T1201");
+        done && code && self.amount_micros.is_some_and(|amount| amount < 0)
     }
 
     /// The amount without its sign.

@@ -173,8 +173,10 @@ impl Running {
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, mut paypal) = connect(&config, start.sim).await?;
         paypal.timeouts = start.timeouts;
+        // Play money does not make a port safe: beyond loopback nobody is given keys or a way in.
+        let alone = config.mode == Mode::Simulated && address.ip().is_loopback();
         let reach = match config.mode {
-            Mode::Simulated => Reach::Loopback,
+            Mode::Simulated if alone => Reach::Loopback,
             _ => Reach::Public,
         };
         let outbound = Outbound::new(reach);
@@ -194,7 +196,7 @@ impl Running {
             webhook_check: config.webhook_check,
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
-            allow_loopback: config.mode == Mode::Simulated,
+            allow_loopback: alone,
             heartbeat: start.heartbeat,
             #[cfg(feature = "planted")]
             planted: start.planted,
@@ -205,7 +207,7 @@ impl Running {
         let limits = listen::Limits::default();
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         let dev = match config.mode {
-            Mode::Simulated => Some(provision(&app, config.data.as_deref()).await?),
+            Mode::Simulated if alone => Some(provision(&app, config.data.as_deref()).await?),
             _ => {
                 first_operator(&app, config.data.as_deref()).await?;
                 None

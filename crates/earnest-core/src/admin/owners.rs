@@ -69,8 +69,8 @@ impl Unit for CreateOwner {
 pub struct SetCredit {
     /// Whose.
     pub owner: OwnerId,
-    /// The credit line; `None` lets it grow by the rules again.
-    pub line: Option<Micros>,
+    /// The credit line: left as it is, or set, zero too; set to `None` it grows by the rules again.
+    pub line: Option<Option<Micros>>,
     /// Whether the freeze of the owner is lifted.
     pub unfreeze: bool,
 }
@@ -90,7 +90,9 @@ impl Unit for SetCredit {
 
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<Owner>, Stop> {
         let mut owner = view.row::<Owner>(self.owner)?.ok_or_else(|| not_found("owner"))?.clone();
-        owner.credit_line_micros = self.line;
+        if let Some(line) = self.line {
+            owner.credit_line_micros = line;
+        }
         if self.unfreeze {
             owner.frozen = None;
         }

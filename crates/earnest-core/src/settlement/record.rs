@@ -11,7 +11,7 @@ use crate::intent::{Charge, Evidence, Fate, Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
-use crate::reversal::{self, Captured, Note};
+use crate::reversal::{self, Captured, Note, Reversal};
 use crate::settings::Settings;
 use crate::suspense::{Suspended, Why};
 use crate::tab::{LineRange, Tab, TabState, add, other_frozen, touch_tabs};
@@ -62,6 +62,10 @@ impl Unit for RecordOutcome {
                 touches.hold(chain_of(kind, capture));
             }
             touches.row::<Suspended>(capture);
+            touches.hold(chain_of("refundable_moved", capture));
+            if let Some(old) = view.peek::<Suspended>(capture).and_then(|row| row.intent) {
+                touches.account(Account::CaptureRefundable(old).usd());
+            }
             Note::touch(&mut touches, capture, None);
             touches.account(Account::CaptureRefundable(self.intent).usd());
             touches.account(Account::PaypalCash.usd());
@@ -84,6 +88,10 @@ impl Unit for RecordOutcome {
         let (fate, doubt) = match booked {
             Booked::Elsewhere if intent.state.is_open() => {
                 (Fate::Unknown, Some("the capture is booked for something else"))
+            }
+            // Some of it went back meanwhile: it pays for nothing any more, and its invoice is used.
+            Booked::GivenBack if intent.state.is_open() => {
+                intent.judge(&Fate::InvoiceTaken, confirm_above, now)
             }
             _ => intent.judge(&self.fate, confirm_above, now),
         };
@@ -161,6 +169,8 @@ enum Booked {
     /// Wholly in suspense, since it arrived for an attempt that had been closed as *not charged*;
     /// the next attempt, under the same invoice, found it.
     InSuspense,
+    /// It was in suspense for this settlement, and some of it was given back before it was found.
+    GivenBack,
     /// For a settlement.
     Elsewhere,
 }
@@ -195,8 +205,16 @@ impl RecordOutcome {
             return Ok(Booked::No);
         }
         let suspended = view.row::<Suspended>(&charge.paypal_capture)?;
-        let whole = suspended.is_some_and(|row| row.left_micros == charge.amount);
-        Ok(if whole { Booked::InSuspense } else { Booked::Elsewhere })
+        let Some(row) = suspended.filter(|row| row.why == Why::ClosedIntent) else {
+            return Ok(Booked::Elsewhere);
+        };
+        let own = row.settlement == Some(self.settlement);
+        let cleared = known("cleared")?;
+        Ok(match own && !cleared {
+            true if row.left_micros == charge.amount => Booked::InSuspense,
+            true => Booked::GivenBack,
+            false => Booked::Elsewhere,
+        })
     }
 
     fn captured(
@@ -216,6 +234,7 @@ impl RecordOutcome {
         if booked == Booked::InSuspense {
             let suspended = view.need::<Suspended>(&charge.paypal_capture)?;
             state.effects.put(suspended.less(posted))?;
+            self.take_over(view, &mut state.effects, charge, suspended.intent)?;
             let leg = Leg::new(Account::Suspense.usd(), state.tab.owed(), posted);
             let id = chain_of("cleared", &charge.paypal_capture);
             state.effects.op(Op::Void { id: hold });
@@ -257,6 +276,34 @@ impl RecordOutcome {
         state.finish(kind)
     }
 
+    /// A capture that came for an earlier attempt pays this one: what it may give back, and what went
+    /// back of it already, belongs here from now on.
+    fn take_over<A>(
+        &self,
+        view: &View,
+        effects: &mut Effects<A>,
+        charge: &Charge,
+        from: Option<IntentId>,
+    ) -> Result<(), Stop> {
+        let capture = &charge.paypal_capture;
+        if let Some(from) = from.filter(|from| *from != self.intent) {
+            let old = Account::CaptureRefundable(from).usd();
+            let (new, memo) = (Account::CaptureRefundable(self.intent).usd(), Account::Memo.usd());
+            let left = view.totals(old)?.available();
+            if !left.is_zero() {
+                let legs = vec![Leg::new(old, memo, left), Leg::new(memo, new, left)];
+                let id = chain_of("refundable_moved", capture);
+                effects.op(Op::Move { id, cause: Cause::Refundable, legs });
+            }
+        }
+        if let Some(row) = view.row::<Reversal>(capture)? {
+            let of =
+                Captured { intent: self.intent, settlement: self.settlement, owner: self.owner };
+            effects.put(Reversal { of: Some(of), ..row.clone() })?;
+        }
+        Ok(())
+    }
+
     /// What every capture books beside its own hold: what may be given back of it, the fee, and
     /// what came above what was asked.
     fn book_capture<A>(
@@ -288,6 +335,7 @@ impl RecordOutcome {
             amount_micros: excess,
             left_micros: excess,
             settlement: Some(self.settlement),
+            intent: Some(self.intent),
             invoice_id: None,
             at: now,
         })

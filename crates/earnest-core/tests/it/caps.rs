@@ -124,7 +124,7 @@ fn what_only_counts_is_never_full_first() {
         let (buyer, shop) = (world.buyer(), world.shop());
         let line = Some(earnest_core::money::Micros::MAX);
         let (owner, unfreeze) = (buyer.owner, false);
-        world.run(earnest_core::admin::SetCredit { owner, line, unfreeze }).unwrap();
+        world.run(earnest_core::admin::SetCredit { owner, line: Some(line), unfreeze }).unwrap();
         let most = earnest_core::money::Micros::MAX.get();
         // Five days of a sixth each: five sixths of what one account of money can hold.
         for day in 0..5 {

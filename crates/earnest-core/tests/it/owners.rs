@@ -320,7 +320,7 @@ fn one_line_a_payer() {
         assert_eq!(world.word(shared[1], "b", &quote), "held");
         let line = Some(crate::world::micros(5_000));
         let unfreeze = false;
-        world.run(SetCredit { owner: shared[2].owner, line, unfreeze }).unwrap();
+        world.run(SetCredit { owner: shared[2].owner, line: Some(line), unfreeze }).unwrap();
         assert_eq!(world.word(shared[2], "b", &quote), "held");
         // Nobody knows whose it is.
         let untold = fresh(None, None);
@@ -398,10 +398,11 @@ fn the_line_starts_small_grows_with_what_was_paid_and_counts_what_earlier_tabs_o
         assert_eq!(word("c", 1_500_001), "policy_denied/tab_limit");
         assert_eq!(word("c2", 1_500_000), "held");
         // Set by hand it is what it is, and lowered below use it is no room.
-        let credit = SetCredit { owner: buyer.owner, line: Some(micros(100)), unfreeze: false };
+        let credit =
+            SetCredit { owner: buyer.owner, line: Some(Some(micros(100))), unfreeze: false };
         world.run(credit).unwrap();
         assert_eq!(word("d", 1), "policy_denied/tab_limit");
-        let credit = SetCredit { owner: buyer.owner, line: None, unfreeze: false };
+        let credit = SetCredit { owner: buyer.owner, line: Some(None), unfreeze: false };
         world.run(credit).unwrap();
         let purchase = world.all::<earnest_core::purchase::Purchase>();
         let held = purchase.iter().find(|p| p.request_id == "c2").unwrap();
@@ -424,9 +425,10 @@ fn an_owner_is_free_again_when_the_operator_lifts_a_write_off() {
         assert_eq!(word("a"), "policy_denied/owner_frozen");
         assert_eq!(code(&world.open(buyer.owner)), "policy_denied");
         let lift = |line, unfreeze| SetCredit { owner: buyer.owner, line, unfreeze };
-        world.run(lift(Some(micros(0)), true)).unwrap();
+        // The freeze alone: the line stays at nothing.
+        world.run(lift(None, true)).unwrap();
         assert_eq!(word("b"), "policy_denied/tab_limit", "no line yet");
-        world.run(lift(None, false)).unwrap();
+        world.run(lift(Some(None), false)).unwrap();
         assert_eq!(word("c"), "held");
         assert_eq!(world.thousandths(Account::Losses), "0/100/0/0");
     });
@@ -437,7 +439,7 @@ fn an_unlimited_line_does_not_overflow() {
     each(|world| {
         let (buyer, shop) = (world.buyer(), world.shop());
         let line = Some(earnest_core::money::Micros::MAX);
-        world.run(SetCredit { owner: buyer.owner, line, unfreeze: false }).unwrap();
+        world.run(SetCredit { owner: buyer.owner, line: Some(line), unfreeze: false }).unwrap();
         world.spend(buyer, &shop, 100_000);
         world.capture(&world.settle(buyer.owner, world.open_tab(buyer)));
         world.spend(buyer, &shop, 100_000);

@@ -473,3 +473,23 @@ fn a_write_off_is_for_tabs_that_owe_and_have_nothing_under_way() {
         assert_eq!(world.thousandths(Account::Suspense), "0/0/0/1230");
     });
 }
+
+/// What came for a closed attempt and was found by the next one goes back like any other capture.
+#[test]
+fn what_a_later_attempt_found_in_suspense_can_go_back() {
+    each(|world| {
+        let (buyer, first, charge) = wrongly_closed(world);
+        let fence = world.row::<Intent>(first.intent).fence;
+        world.record(&first, first.intent, fence, Fate::Done(charge.clone())).unwrap();
+        let again = world.settle(buyer.owner, first.tab);
+        let issue = "DUPLICATE_INVOICE_ID".to_owned();
+        world.outcome(&again, Fate::AlreadyDone { issue }).unwrap();
+        let done = world.learnt(&again, Fate::Done(charge)).unwrap();
+        assert_eq!(done.state, SettlementState::Captured);
+        assert!(world.give_back(&done, "R1", 1_230_000));
+        assert_eq!(world.thousandths(Account::OwnerDebt(buyer.owner)), "0/1230/0/0");
+        assert_eq!(world.thousandths(Account::PaypalCash), "0/1230/0/1760");
+        assert!(!world.give_back(&done, "R2", 1));
+        assert_eq!(world.breaches(), []);
+    });
+}

@@ -377,7 +377,7 @@ fn run(steps: &[Step]) {
                     sums.written_off += amount.get();
                     let lift = earnest_core::admin::SetCredit {
                         owner: buyer.owner,
-                        line: None,
+                        line: Some(None),
                         unfreeze: true,
                     };
                     world.run(lift).unwrap();

@@ -155,12 +155,20 @@ pub async fn set_zone(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditBody {
-    /// The line; null lets it grow by the rules.
+    /// The line, zero too; null lets it grow by the rules; left out it stays as it is.
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<serde_json::Value>)]
-    line: Option<AmountInput>,
+    line: Option<Option<AmountInput>>,
     /// Whether the owner's freeze is lifted.
     #[serde(default)]
     unfreeze: bool,
+}
+
+/// Tells *null* from *left out*.
+fn given<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<AmountInput>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 /// Sets an owner's credit line, and lifts a freeze.
@@ -175,7 +183,8 @@ pub async fn set_credit(
     Json(body): Json<CreditBody>,
 ) -> ApiResult<axum::Json<OwnerView>> {
     let most = app.settings.max_price_micros;
-    let line = body.line.map(|line| line.price(most).map_err(Refusal::from)).transpose()?;
+    let limit = |line: AmountInput| line.limit(most).map_err(Refusal::from);
+    let line = body.line.map(|line| line.map(limit).transpose()).transpose()?;
     let unit = SetCredit { owner: id(&text)?, line, unfreeze: body.unfreeze };
     let owner = app.store.submit(unit).await?;
     Ok(axum::Json(view::owner(&owner, &app)))

@@ -198,7 +198,7 @@ async fn furnish(earnest: &Running, owner: OwnerId, seller: SellerId) -> Result<
     sim.approve(&token, None).map_err(|why| why.to_string())?;
     crate::flow::vault::confirm(&earnest.app, vault.id).await?;
     let line = Some(Micros::MAX);
-    store.submit(SetCredit { owner, line, unfreeze: false }).await?;
+    store.submit(SetCredit { owner, line: Some(line), unfreeze: false }).await?;
     let cap = Some(Micros::constant(Micros::MAX.get() / 2));
     let limits = Limits { session_cap_micros: cap, day_cap_micros: cap, ..Limits::default() };
     let limits = NewLimits::Written(Box::new(limits));

@@ -4,6 +4,7 @@
 //! until they are taken, by jobs. A body is written from the log at each attempt, so nothing of an
 //! event is kept twice.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use earnest_core::hook::{
     Attempt, Attempted, ClaimDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
 };
+use earnest_core::id::HookId;
 use earnest_core::problem::{Code, Refusal};
 use earnest_store::EventAt;
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -28,8 +30,14 @@ use crate::outbound::Call;
 
 /// How many entries of the log are looked through at once.
 const PAGE: usize = 500;
+/// How many due deliveries are looked at in a turn.
+const MOST_DUE: usize = 5_000;
 /// After how many entries without anything to tell the place is remembered all the same.
 const REMEMBER_EVERY: u64 = 5_000;
+/// The most deliveries that one unit makes.
+const MOST_AT_ONCE: usize = 100;
+/// How many deliveries of one endpoint a turn sends: one that hangs has the others wait for little.
+const EACH: usize = 4;
 /// How many deliveries are under way at once.
 const CALLS: usize = 16;
 /// How long a receiver may take: Standard Webhooks advises 15 to 30 seconds.
@@ -73,21 +81,34 @@ pub fn new_secret(app: &App, id: &str, scheme: Scheme) -> Result<NewSecret, Refu
 /// [`FlowError`]; nothing is lost, the next turn looks again.
 pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError> {
     let reader = app.store.reader();
+    // Only up to here: an endpoint that is made meanwhile wants what comes after it, and is not among
+    // those that are listed next.
+    let head = reader.head()?.seq;
     let hooks = reader.list::<Hook>("hooks.active", "", None, 10_000, false)?.items;
     let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
     let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
     let mut at = read.unwrap_or(kept).max(oldest);
     loop {
         let page = reader.events(at, PAGE)?;
-        if page.after == at {
+        let events: Vec<EventAt> =
+            page.events.into_iter().filter(|event| event.seq <= head).collect();
+        let after = page.after.min(head);
+        if after <= at {
             *read = Some(at);
             return Ok(());
         }
-        let deliveries = wanted(&hooks, &page.events, app);
-        if !deliveries.is_empty() || page.after.saturating_sub(kept) >= REMEMBER_EVERY {
-            app.store.submit(FanOut { seq: page.after, deliveries }).await?;
+        let deliveries = wanted(&hooks, &events, app);
+        let due = after.saturating_sub(kept) >= REMEMBER_EVERY;
+        // In pieces, so that no unit holds up the writer; the place moves with the last of them.
+        let pieces: Vec<&[Delivery]> = deliveries.chunks(MOST_AT_ONCE).collect();
+        for (n, piece) in pieces.iter().enumerate() {
+            let seq = if n.saturating_add(1) == pieces.len() { after } else { at };
+            app.store.submit(FanOut { seq, deliveries: piece.to_vec() }).await?;
         }
-        at = page.after;
+        if due && pieces.is_empty() {
+            app.store.submit(FanOut { seq: after, deliveries: Vec::new() }).await?;
+        }
+        at = after;
         *read = Some(at);
     }
 }
@@ -105,14 +126,21 @@ fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
     deliveries
 }
 
-/// Sends what is due, many at once; a receiver that hangs holds up no other.
+/// Sends what is due, many at once, a few of each endpoint.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn send_due(app: &App) -> Result<(), FlowError> {
     let now = app.now();
-    let page = app.store.reader().list::<Delivery>("hook_deliveries.due", "", None, PAGE, false)?;
+    let reader = app.store.reader();
+    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
+    let mut taken: HashMap<HookId, usize> = HashMap::new();
     let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
+    let due = due.filter(|delivery| {
+        let count = taken.entry(delivery.hook).or_default();
+        *count = count.saturating_add(1);
+        *count <= EACH
+    });
     let calls = due.map(|delivery| async move {
         if let Err(error) = send(app, &delivery).await {
             tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");

@@ -35,7 +35,13 @@ pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<
         return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
     };
     if !given_back(&capture) {
-        return Ok(());
+        return match named {
+            // It was named, so it is there, and the capture does not show it yet.
+            Some(name) if name != capture_id => {
+                Err(FlowError::Broken(format!("capture {capture_id} does not show {name} yet")))
+            }
+            _ => Ok(()),
+        };
     }
     tracing::error!(capture = capture_id, owner = ?of.map(|of| of.owner), "money went back at PayPal");
     let named = named.filter(|name| *name != capture_id).map(str::to_owned);
@@ -185,7 +191,7 @@ impl Reading<'_> {
             Evidence::Absent(_) => (Vec::new(), true),
             Evidence::NotYet { .. } | Evidence::Unreadable { .. } => (Vec::new(), false),
         };
-        for row in rows.iter().filter(|row| row.went_out()) {
+        for row in rows.iter().filter(|row| row.gave_back()) {
             let dollars = row.currency.is_some_and(|it| it.as_str() == Currency::Usd.code());
             let Some(amount) = row.amount().filter(|_| dollars) else { continue };
             if !self.row_now()?.has_booked(&row.transaction_id) {

@@ -114,11 +114,18 @@ async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
         let known = reader.list::<Intent>("intents.capture", capture, None, 1, true)?;
         Ok(!known.items.is_empty() || reader.row::<Suspended>(capture)?.is_some())
     };
-    if let (true, Some(capture)) = (row.went_out(), &row.reference_id) {
+    if let (true, Some(capture)) = (row.gave_back(), &row.reference_id) {
         if ours(capture)? {
             reversal::hinted(app, capture, Some(&row.transaction_id)).await?;
         }
         return Ok(());
+    }
+    if !row.came_in()
+        && let Some(capture) = &row.reference_id
+        && ours(capture)?
+    {
+        let what = format!("it takes from capture {capture}, and is no refund or reversal");
+        return Err(FlowError::Broken(what));
     }
     if row.came_in() && row.status.as_deref() == Some("S") && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;

@@ -6,6 +6,7 @@ use earnest_core::ledger::Account;
 use earnest_core::money::{Currency, Micros};
 use earnest_core::party::Owner;
 use earnest_core::policy::{Policy, PolicySubject};
+use earnest_core::reversal::Note;
 use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
 use earnest_core::suspense::BookUnasked;
 use earnest_core::tab::{Tab, credit_line, room};
@@ -365,6 +366,11 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
     if known && !intent.state.is_open() {
         return Ok(Some(intent.id));
     }
+    // Our own capture is known and being decided: another one under our ids is somebody's trick.
+    if intent.state.is_open() && intent.paypal_capture.is_some() && !known {
+        unasked(app, &capture).await?;
+        return Ok(None);
+    }
     let how = evidence("read after webhook", &exchange, app.now());
     let claimed = if intent.state.is_open() {
         claim(app, intent.id, None).await?
@@ -397,6 +403,7 @@ async fn unasked(app: &App, capture: &Capture) -> Result<(), FlowError> {
         return Ok(());
     }
     tracing::error!(capture = %capture.id, "a payment that nobody asked for");
+    let given_back = charge.given_back;
     let unit = BookUnasked {
         capture: charge.paypal_capture,
         amount: charge.amount,
@@ -404,5 +411,10 @@ async fn unasked(app: &App, capture: &Capture) -> Result<(), FlowError> {
         invoice_id: capture.invoice_id.clone(),
     };
     app.store.submit(unit).await?;
+    if given_back {
+        let note = Note { capture: capture.id.clone(), of: None, named: None };
+        app.store.submit(note).await?;
+        app.wake.notify();
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use earnest::config::Config;
 use earnest_core::intent::{Intent, IntentState};
 use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::vault::Vault;
-use paypal_sim::{Effect, Fault, SimConfig};
+use paypal_sim::{Effect, Ending, Fault, SimConfig};
 use reqwest::Method;
 use serde_json::json;
 
@@ -210,4 +210,80 @@ async fn a_payment_that_paypal_speaks_of_and_no_search_shows_waits_for_a_person(
     assert_eq!((now().state, now().attempt), (SettlementState::Captured, 3));
     assert_eq!(now().invoice_id, settlement.invoice_id);
     world.assert_at_rest();
+}
+
+/// A charge that was found in suspense is refunded: it is the owner's debt like any other.
+#[tokio::test]
+async fn a_refund_of_a_charge_that_was_found_in_suspense_is_booked() {
+    let (world, settlement) = given_up(true).await;
+    happens_after_all(&world, &settlement).await;
+    world.mail().await;
+    for _ in 0..40 {
+        world.settle_down().await;
+        world.advance(900);
+    }
+    let settled = all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((settled.state, settled.attempt), (SettlementState::Captured, 2));
+    world.refund(&settled.paypal_capture.unwrap(), None).await.expect(201);
+    world.mail().await;
+    for _ in 0..4 {
+        world.settle_down().await;
+        world.advance(1_800);
+    }
+    let debt = format!("owner:{}:debt", world.owner_id());
+    assert_eq!(world.totals(&debt).await, "0/950/0/0");
+    world.assert_sound();
+}
+
+/// The operator gives back, wholly or in part, what is in suspense for a closed attempt: the next
+/// attempt is not stuck on it, and asks under an invoice of its own.
+#[tokio::test]
+async fn a_refund_out_of_suspense_does_not_jam_the_settlement() {
+    for cents in [None, Some(25)] {
+        let (world, settlement) = given_up(true).await;
+        happens_after_all(&world, &settlement).await;
+        world.mail().await;
+        let listed = world.get("operator", "/v1/suspense").await.expect(200);
+        let capture = listed["data"][0]["paypal_capture"].as_str().unwrap().to_owned();
+        world.refund(&capture, cents).await.expect(201);
+        world.mail().await;
+        for _ in 0..60 {
+            world.settle_down().await;
+            world.advance(900);
+        }
+        world.mail().await;
+        let now = all::<Settlement>(world.reader()).remove(0);
+        assert_eq!((now.state, now.attempt), (SettlementState::Captured, 3), "{cents:?}");
+        assert_ne!(now.paypal_capture.as_deref(), Some(capture.as_str()));
+        let left = if cents.is_some() { "0/250/0/950" } else { "0/950/0/950" };
+        assert_eq!(world.totals("suspense").await, left);
+        world.assert_sound();
+    }
+}
+
+/// While our own capture is pending, another one under our ids closes nothing.
+#[tokio::test]
+async fn another_capture_under_our_ids_closes_no_pending_charge() {
+    let sim = SimConfig { unique_invoices: false, ..SimConfig::default() };
+    let world = World::with(Config::simulated(), sim).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.policy("owner", json!({})).await;
+    world.spend(950_000, "line").await;
+    let wait = Effect::Pending { reason: None, then: Ending::Completed, after_seconds: None };
+    world.sim().set_faults(vec![Fault::on("orders.create", wait)]).unwrap();
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+    earnest::jobs::intents(&world.earnest.app).await.unwrap();
+    world.mail().await;
+    let settlement = all::<Settlement>(world.reader()).remove(0);
+    let now = || world.reader().row::<Intent>(settlement.intent).unwrap().unwrap();
+    let own = now().paypal_capture;
+    assert!(own.is_some());
+    happens_after_all(&world, &settlement).await;
+    world.mail().await;
+    assert_eq!((now().state, now().paypal_capture), (IntentState::Pending, own));
+    assert_eq!(world.totals("suspense").await, "0/0/0/950");
+    world.assert_balanced().await;
 }

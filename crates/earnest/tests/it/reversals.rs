@@ -290,3 +290,29 @@ async fn what_no_webhook_told_is_found_in_paypals_records() {
     world.assert_sound();
     world.assert_balanced().await;
 }
+
+/// PayPal tells of the refund before it tells of the payment: both end in the books.
+#[tokio::test]
+async fn a_payment_that_went_back_before_it_was_heard_of_leaves_suspense_again() {
+    let world = ready().await;
+    world.sim().set_faults(vec![Fault::on_event("*", Effect::WebhookNever).always()]).unwrap();
+    let unit =
+        json!({ "amount": { "currency_code": "USD", "value": "5.00" }, "invoice_id": "x-1" });
+    let order = json!({ "intent": "CAPTURE", "purchase_units": [unit] });
+    let order = world.at_paypal("/v2/checkout/orders", "x-create", order).await.expect(201);
+    let id = order["id"].as_str().unwrap().to_owned();
+    world.sim().approve(&id, Some("stranger@example.com")).unwrap();
+    let path = format!("/v2/checkout/orders/{id}/capture");
+    world.at_paypal(&path, "x-capture", json!({})).await.expect(201);
+    let capture = world.sim().books().rows[0].transaction_id.clone();
+    world.refund(&capture, None).await.expect(201);
+    let app = &world.earnest.app;
+    earnest::flow::reversal::hinted(app, &capture, None).await.unwrap();
+    earnest::flow::settle::capture_hinted(app, &capture).await.unwrap();
+    for _ in 0..4 {
+        world.advance(60);
+        world.settle_down().await;
+    }
+    assert_eq!(world.totals("suspense").await, "0/5000/0/5000");
+    world.assert_sound();
+}

@@ -522,7 +522,7 @@ impl Life {
             .collect();
         let Some((owner, tab)) = self.random.pick(&frozen).copied() else {
             let owner = self.buyer().owner;
-            self.world.run(SetCredit { owner, line: None, unfreeze: true }).unwrap();
+            self.world.run(SetCredit { owner, line: Some(None), unfreeze: true }).unwrap();
             return format!("{owner} is let off");
         };
         match self.world.write_off(owner, tab) {
@@ -556,7 +556,7 @@ impl Life {
     fn credit(&mut self) -> String {
         let owner = self.buyer().owner;
         let line = self.random.one_in(2).then(|| micros(self.amount() * 4));
-        self.world.run(SetCredit { owner, line, unfreeze: false }).unwrap();
+        self.world.run(SetCredit { owner, line: Some(line), unfreeze: false }).unwrap();
         format!("the line of {owner} is {line:?}")
     }
 
@@ -571,8 +571,11 @@ impl Life {
             self.world.pause(Pausable::Owner(buyer.owner), false);
             self.world.pause(Pausable::Agent(buyer.owner, buyer.agent), false);
             self.world.fund(buyer.owner);
-            let line =
-                SetCredit { owner: buyer.owner, line: Some(micros(500_000_000)), unfreeze: true };
+            let line = SetCredit {
+                owner: buyer.owner,
+                line: Some(Some(micros(500_000_000))),
+                unfreeze: true,
+            };
             self.world.run(line).unwrap();
         }
         self.world.live(300);
