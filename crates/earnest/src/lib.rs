@@ -6,12 +6,14 @@
 
 pub mod api;
 pub mod app;
+pub mod attempts;
 pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+pub mod pages;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod sealed;

@@ -1,6 +1,7 @@
 //! In which order things happen. Each flow reads the same: load, decide, record; then, where PayPal
 //! has to be asked, from an intent, and record again.
 
+pub mod approval;
 pub mod origin;
 pub mod party;
 pub mod paypal;
@@ -9,5 +10,6 @@ pub mod receipt;
 pub mod report;
 pub mod reversal;
 pub mod settle;
+pub mod sign_in;
 pub mod vault;
 pub mod webhook;
