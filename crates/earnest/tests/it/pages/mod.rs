@@ -18,7 +18,7 @@ const DEAR: i64 = 250_000;
 
 /// A browser: it keeps cookies, follows no redirect, and says where its forms come from.
 pub struct Browser<'a> {
-    world: &'a World,
+    pub world: &'a World,
     pub cookies: Vec<(String, String)>,
 }
 
