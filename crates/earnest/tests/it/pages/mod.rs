@@ -94,7 +94,7 @@ impl<'a> Browser<'a> {
 
     /// Opens a path, or an address of this Earnest.
     pub async fn get(&mut self, place: &str) -> Page {
-        let path = place.strip_prefix(&self.world.earnest.url()).unwrap_or(place);
+        let path = place.strip_prefix(&self.world.earnest.app.public_url).unwrap_or(place);
         let url = format!("{}{path}", self.world.earnest.url());
         self.send(self.world.http.get(url)).await
     }
