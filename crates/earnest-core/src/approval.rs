@@ -114,6 +114,19 @@ impl Approval {
             && !matches!(self.state, ApprovalState::Denied | ApprovalState::Consumed)
     }
 
+    /// Why a purchase that waits for it will not happen, if that is certain: its owner said no, or
+    /// nobody answered in time. The purchase's row still says *waiting*: many may share one question,
+    /// and time passes without a unit.
+    pub fn ended(&self, now: Timestamp) -> Option<Refusal> {
+        if self.state == ApprovalState::Denied {
+            return Some(Refusal::new(Code::ApprovalDenied, "the owner refused this purchase"));
+        }
+        self.is_expired(now).then(|| {
+            Refusal::new(Code::ApprovalExpired, "the owner's answer did not come, or was not used")
+                .next("repeat with the same request_id to ask again")
+        })
+    }
+
     /// Whether an answer is possible now.
     ///
     /// # Errors

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::admin::OriginHolders;
 use crate::approval::{Approval, ApprovalState, Grant, MAX_WAITING, Waiting, binding};
 use crate::id::{
     AgentId, ApprovalId, GrantId, KeyId, OwnerId, PurchaseId, SessionId, TabId, TransferId,
@@ -15,7 +17,8 @@ use crate::id::{
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::{AmountInput, Currency, Micros};
-use crate::party::{Agent, Owner, RateWindow, Seller, address_digest};
+use crate::party::{Agent, Owner, RateWindow, Seller};
+use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -158,7 +161,8 @@ impl Unit for Authorize {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Seller>(self.quote.seller);
+        touches.row::<OriginHolders>(self.quote.request.origin());
+        touch_dealing(&mut touches, view, self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
         touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
         touches.row::<Agent>(self.agent);
@@ -172,7 +176,8 @@ impl Unit for Authorize {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Answer>, Stop> {
         let agent = view.need::<Agent>(self.agent)?;
         if agent.owner != self.owner || !agent.keys.contains(&self.api_key) {
-            return Err(Refusal::new(Code::Unauthenticated, "the key was revoked").into());
+            let refusal = Refusal::new(Code::Unauthenticated, "the key was revoked");
+            return Err(Stop::Unheard(Box::new(refusal)));
         }
         let known = match view.key().bound() {
             Some(id) => Some(view.need::<Purchase>(id)?),
@@ -221,6 +226,9 @@ impl Authorize {
             if let Some(approval) = purchase.approval {
                 touches.row::<Approval>(approval);
             }
+            if let Some(grant) = purchase.grant {
+                touches.row::<Grant>(grant);
+            }
             if let Some(hold) = purchase.hold {
                 touches.hold(hold);
             }
@@ -239,13 +247,13 @@ impl Authorize {
     fn touch_accounts(&self, touches: &mut Touches, view: &View, now: Timestamp) {
         touches.account(Account::SellerAccrued(self.quote.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
-        touches.account(Account::Memo.usd());
         if let Some(owner) = view.peek::<Owner>(self.owner) {
             let session = SessionId::from_value(owner.open_tab.unwrap_or(self.ids.tab).value());
             let day = owner.zone_at(now).day(now);
             for account in limit_accounts(self.owner, self.agent, session, day) {
                 touches.account(account);
             }
+            touches.account(Account::MemoDay(day).usd());
         }
     }
 
@@ -288,7 +296,8 @@ impl Authorize {
                 Ok(replayed(waiting))
             }
             ApprovalState::Denied => {
-                let refusal = Refusal::new(Code::ApprovalDenied, "the owner refused this purchase");
+                let unsaid = || Stop::Bug(format!("approval {} is denied and not", approval.id));
+                let refusal = approval.ended(now).ok_or_else(unsaid)?;
                 Ok(replayed(Outcome::Denied(Box::new(purchase.clone()), Box::new(refusal))))
             }
             // Approved: policy again. Expired, or used by an equal purchase: asked anew.
@@ -312,17 +321,14 @@ impl Authorize {
         let owner = view.need::<Owner>(self.owner)?;
         let agent = view.need::<Agent>(self.agent)?;
         let denied = |reason, why: &str| Err(Refusal::denied(reason, why).into());
-        if owner.paused {
-            return denied(Reason::OwnerPaused, "the owner paused all agents");
-        }
-        if let Some(why) = &owner.frozen {
-            return denied(Reason::OwnerFrozen, why);
-        }
-        if agent.paused {
-            return denied(Reason::AgentPaused, "the owner paused this agent");
-        }
-        if owner.frozen_tab.is_some() {
-            return denied(Reason::TabFrozen, "the tab is frozen");
+        let place = place(view, owner, self.ids.tab, &self.settings, now)?;
+        let facts = self.facts(view, owner, agent, tab_facts(owner, &place), now)?;
+        policy::decide_again(&facts, &self.quote, self.max_price).map_err(Stop::Refused)?;
+        if let Some(grant) = purchase.grant
+            && !view.need::<Grant>(grant)?.covers(self.quote.seller, now)
+        {
+            let why = "the grant that allowed this purchase was taken back or has ended";
+            return denied(Reason::GrantExhausted, why);
         }
         let tab = owner.open_tab.filter(|open| purchase.tab == Some(*open));
         let open = match tab {
@@ -387,17 +393,11 @@ impl Authorize {
             owner.zone_at(now).day(now),
         );
         let facts = Facts {
-            owner,
-            agent,
-            owner_policy: view.row::<Policy>(PolicySubject::Owner(self.owner))?,
-            agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
-            tab: tab_facts(owner, &place),
-            seller_owns_url: self.seller_owns_url(view)?,
-            self_dealing: self.self_dealing(view, owner)?,
             used: used(view, accounts)?,
             asked: rate.map_or(&[], |rate| rate.times.as_slice()),
             approved: approval.is_some(),
             grant_room: grant.as_ref().map(|(_, room)| *room),
+            ..self.facts(view, owner, agent, tab_facts(owner, &place), now)?
         };
         let decision = policy::decide(&facts, &self.quote, self.max_price, now);
         let mut effects = match decision {
@@ -408,6 +408,7 @@ impl Authorize {
                     approval: approval.filter(|_| caps.approval),
                     grant: grant.filter(|_| caps.grant).map(|(grant, _)| grant),
                     accounts,
+                    day: owner.zone_at(now).day(now),
                 };
                 self.hold(view, purchase, place, caps, chosen, now)?
             }
@@ -485,20 +486,35 @@ impl Authorize {
         Ok(best)
     }
 
-    fn seller_owns_url(&self, view: &View) -> Result<bool, Stop> {
-        let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
-        Ok(seller.has_proved(self.quote.request.origin()))
+    /// What every decision about this purchase rests on, nothing used and nothing asked yet.
+    fn facts<'a>(
+        &self,
+        view: &'a View,
+        owner: &'a Owner,
+        agent: &'a Agent,
+        tab: TabFacts,
+        now: Timestamp,
+    ) -> Result<Facts<'a>, Stop> {
+        Ok(Facts {
+            owner,
+            agent,
+            owner_policy: view.row::<Policy>(PolicySubject::Owner(self.owner))?,
+            agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
+            tab,
+            seller_owns_url: self.seller_owns_url(view, now)?,
+            dealing: dealing(view, owner, self.quote.seller, &self.settings)?,
+            used: Used::default(),
+            asked: &[],
+            approved: false,
+            grant_room: None,
+        })
     }
 
-    /// Refused on tabs: who pays himself on credit takes money out of the operator's pocket.
-    fn self_dealing(&self, view: &View, owner: &Owner) -> Result<bool, Stop> {
+    fn seller_owns_url(&self, view: &View, now: Timestamp) -> Result<bool, Stop> {
         let Some(seller) = view.row::<Seller>(self.quote.seller)? else { return Ok(false) };
-        let (Some(funding), Some(recipient)) = (&owner.funding, &seller.payout_recipient) else {
-            return Ok(false);
-        };
-        let payer = funding.payer_id.as_ref();
-        let payer = payer.is_some_and(|known| known.eq_ignore_ascii_case(recipient));
-        Ok(payer || funding.email_sha256.as_ref() == Some(&address_digest(recipient)))
+        let origin = self.quote.request.origin();
+        let contested = view.row::<OriginHolders>(origin)?.is_some_and(|holders| holders.contested);
+        Ok(!contested && seller.has_proved(origin, self.settings.origin_life_seconds, now))
     }
 
     /// Puts the question to the owner; equal questions collapse into one.
@@ -627,6 +643,7 @@ pub(crate) struct Chosen {
     pub(crate) approval: Option<Approval>,
     pub(crate) grant: Option<Grant>,
     pub(crate) accounts: [AccountId; 4],
+    pub(crate) day: Date,
 }
 
 fn quote_expired() -> Refusal {
@@ -679,7 +696,7 @@ pub(crate) fn legs(
     let price = purchase.price_micros;
     let (earned, commission) = split(price, purchase.commission_ppm)?;
     let accrued = Account::SellerAccrued(purchase.seller).usd();
-    let memo = Account::Memo.usd();
+    let memo = Account::MemoDay(chosen.day).usd();
     let mut legs = Vec::with_capacity(7);
     for (credit, amount) in [(accrued, earned), (Account::PlatformRevenue.usd(), commission)] {
         if !amount.is_zero() {

@@ -234,6 +234,10 @@ ids! {
     TransferId = "trf";
     /// An API key.
     KeyId = "key";
+    /// Where outgoing webhooks go.
+    HookId = "whe";
+    /// One event on its way to one of them.
+    DeliveryId = "whd";
     /// One exchange over HTTP.
     TraceId = "trc";
 }

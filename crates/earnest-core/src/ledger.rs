@@ -34,8 +34,11 @@ pub enum Account {
     Losses,
     /// Arrived and matches nothing; listed for review (credit side).
     Suspense,
-    /// Counter-account of every memo leg; no limit.
+    /// Counter-account of every other memo leg; no limit.
     Memo,
+    /// Counter-account of the limit legs of one day; no limit. A purchase has several of them, so one
+    /// account for all days would be full long before any account of money.
+    MemoDay(Date),
     /// Prepaid credit (credit side); debits incl. pending <= credits posted.
     OwnerCredit(OwnerId),
     /// A reversal after the credit was spent (debit side).
@@ -93,7 +96,7 @@ impl Account {
 
     /// Whether the account only keeps count and holds no money: shown apart in a trial balance.
     pub const fn is_memo(self) -> bool {
-        matches!(self, Self::Memo | Self::CaptureRefundable(_) | Self::Limit(..))
+        matches!(self, Self::Memo | Self::MemoDay(_) | Self::CaptureRefundable(_) | Self::Limit(..))
     }
 
     const fn cover(self) -> Cover {
@@ -118,6 +121,7 @@ impl fmt::Display for Account {
             Self::Losses => f.write_str("losses"),
             Self::Suspense => f.write_str("suspense"),
             Self::Memo => f.write_str("memo"),
+            Self::MemoDay(day) => write!(f, "memo:{day}"),
             Self::OwnerCredit(id) => write!(f, "owner:{id}:credit"),
             Self::OwnerDebt(id) => write!(f, "owner:{id}:debt"),
             Self::TabOwed(id) => write!(f, "tab:{id}:owed"),
@@ -168,6 +172,7 @@ impl FromStr for Account {
             ["losses"] => Self::Losses,
             ["suspense"] => Self::Suspense,
             ["memo"] => Self::Memo,
+            ["memo", day] => Self::MemoDay(day.parse().map_err(|_| unknown())?),
             ["owner", id, "credit"] => Self::OwnerCredit(id.parse().map_err(|_| unknown())?),
             ["owner", id, "debt"] => Self::OwnerDebt(id.parse().map_err(|_| unknown())?),
             ["tab", id, "owed"] => Self::TabOwed(id.parse().map_err(|_| unknown())?),

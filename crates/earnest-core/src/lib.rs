@@ -20,6 +20,7 @@ pub mod approval;
 pub mod authorize;
 pub mod entry;
 pub mod fee;
+pub mod hook;
 pub mod id;
 pub mod intent;
 pub mod invariant;
@@ -27,6 +28,7 @@ pub mod jws;
 pub mod ledger;
 pub mod money;
 pub mod party;
+pub mod payer;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod policy;

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::approval::Waiting;
-use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, TabId, VaultId};
+use crate::id::{AgentId, GrantId, KeyId, OwnerId, SellerId, SettlementId, TabId, VaultId};
 use crate::money::Micros;
-use crate::time::{Timestamp, Zone};
+use crate::payer::Standing;
+use crate::time::{Timestamp, Zone, seconds_between};
 use crate::unit::{ListEntry, Record, rank};
 
 /// Whose money it is.
@@ -41,14 +42,29 @@ pub struct Owner {
     pub credit_line_micros: Option<Micros>,
     /// Everything captured so far: what the credit line grows with.
     pub settled_micros: Micros,
+    /// Settlements below the minimum of the last 24 hours: what another is measured by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub small_settlements: Vec<SmallSettlement>,
     /// The vaulted way to pay that settlements use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub funding: Option<Funding>,
+    /// Whether the account behind it pays for nobody else.
+    #[serde(default)]
+    pub payer: Standing,
     /// The zone that days are counted in.
     pub zone: Zone,
     /// A zone that takes over when the present day ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_zone: Option<(Zone, Timestamp)>,
+}
+
+/// A settlement that brought less than the operator's minimum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallSettlement {
+    /// Which.
+    pub settlement: SettlementId,
+    /// When it was made.
+    pub at: Timestamp,
 }
 
 /// A vaulted way to pay, as far as settlements need to know.
@@ -58,15 +74,22 @@ pub struct Funding {
     pub vault: VaultId,
     /// PayPal's id of the payment token.
     pub token: String,
-    /// PayPal's id of the payer, if it was told.
+    /// The digest of PayPal's id of the payer, if it was told; see [`address_digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payer_id: Option<String>,
+    pub payer_sha256: Option<String>,
     /// The digest of the payer's address, if it was told; see [`address_digest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email_sha256: Option<String>,
 }
 
-/// What is kept of a payer's address, to tell whether owner and seller are the same person. The
+impl Funding {
+    /// Everything that the account behind it is known by.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        [&self.payer_sha256, &self.email_sha256].into_iter().filter_map(|known| known.as_deref())
+    }
+}
+
+/// What is kept of a payer's address or PayPal id, to tell whether owner and seller are the same person. The
 /// books never hold the address itself: a copy of them names nobody at a glance. It is no secret
 /// from somebody who has both the copy and a list of addresses to try.
 pub fn address_digest(address: &str) -> String {
@@ -93,7 +116,9 @@ impl Owner {
             earlier_tabs: Vec::new(),
             credit_line_micros: None,
             settled_micros: Micros::ZERO,
+            small_settlements: Vec::new(),
             funding: None,
+            payer: Standing::Own,
             zone,
             next_zone: None,
         }
@@ -215,6 +240,19 @@ pub struct Origin {
     /// When it was proved that the seller controls it; quotes under it count from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proved_at: Option<Timestamp>,
+    /// When it last listed the seller: a proof counts for a while only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Timestamp>,
+    /// When it is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_check_at: Option<Timestamp>,
+}
+
+impl Origin {
+    /// A new one, not proved.
+    pub fn new(origin: &str) -> Self {
+        Self { origin: origin.to_owned(), proved_at: None, checked_at: None, next_check_at: None }
+    }
 }
 
 impl Seller {
@@ -231,9 +269,11 @@ impl Seller {
         }
     }
 
-    /// Whether the seller proved that origin.
-    pub fn has_proved(&self, origin: &str) -> bool {
-        self.origins.iter().any(|known| known.origin == origin && known.proved_at.is_some())
+    /// Whether the seller proved that origin, and did so again within `life_seconds`.
+    pub fn has_proved(&self, origin: &str, life_seconds: i64, now: Timestamp) -> bool {
+        let fresh = |at: Timestamp| seconds_between(at, now) <= life_seconds;
+        let counts = |known: &Origin| known.origin == origin && known.checked_at.is_some_and(fresh);
+        self.origins.iter().any(counts)
     }
 }
 
@@ -244,7 +284,10 @@ impl Record for Seller {
         self.id.to_string()
     }
     fn lists(&self) -> Vec<ListEntry> {
-        vec![ListEntry::new("sellers", "", self.id)]
+        let mut lists = vec![ListEntry::new("sellers", "", self.id)];
+        let next = self.origins.iter().filter_map(|known| known.next_check_at).min();
+        lists.extend(next.map(|at| ListEntry::timed("origins.due", "", at)));
+        lists
     }
 }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::id::{AgentId, OwnerId, SellerId};
 use crate::money::{Currency, Micros};
 use crate::party::{Agent, Owner};
+use crate::payer::{Dealing, Standing};
 use crate::problem::{Reason, Refusal};
 use crate::quote::Quote;
 use crate::time::{Timestamp, Zone, seconds_between};
@@ -116,7 +117,9 @@ impl Limits {
         Ok(())
     }
 
-    /// An agent's limits over its owner's defaults.
+    /// An agent's limits over its owner's defaults. Every field overrides alike, lists too: an owner
+    /// who sets one on the agent means that agent. What binds for all agents together are the caps on
+    /// accounts of the owner's own: session, day and tab.
     fn over(&self, owner: &Self) -> Self {
         Self {
             per_call_cap_micros: self.per_call_cap_micros.or(owner.per_call_cap_micros),
@@ -271,7 +274,7 @@ pub struct Facts<'a> {
     /// Whether the seller exists and proved the origin of the quoted URL.
     pub seller_owns_url: bool,
     /// Whether owner and seller are the same person as far as is known.
-    pub self_dealing: bool,
+    pub dealing: Dealing,
     /// What was used under each cap.
     pub used: Used,
     /// When the agent asked before, oldest first.
@@ -329,7 +332,7 @@ fn deny<T>(refusal: Refusal) -> Guard<T> {
 fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -> Guard<Decision> {
     let (owner_limits, limits) = limits_in_force(facts)?;
     let tab = standing(facts)?;
-    merchant(facts, &owner_limits, &limits, quote)?;
+    merchant(facts, &limits, quote)?;
     let price = quote.price.most();
     price_caps(&limits, price, max_price)?;
     rate(&limits, facts.asked, now)?;
@@ -337,14 +340,36 @@ fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -
     Ok(threshold(facts, &limits, quote, caps))
 }
 
+/// Decides another voucher on a hold that exists: the money is reserved, so caps, rate and threshold
+/// were asked then; who may buy, from whom, and for how much is asked again.
+///
+/// # Errors
+/// The refusal; the hold stays as it is.
+pub fn decide_again(
+    facts: &Facts<'_>,
+    quote: &Quote,
+    max_price: Micros,
+) -> Result<(), Box<Refusal>> {
+    let (_, limits) = limits_in_force(facts)?;
+    standing(facts)?;
+    merchant(facts, &limits, quote)?;
+    above_max(quote.price.most(), max_price)
+}
+
 /// Decides a line whose hold was gone when its seller reported it: what was bought was allowed once,
-/// so only what can change since is asked again (standing, caps and room of today).
+/// so only what can change since is asked again (standing, who pays whom, caps and room of today).
 ///
 /// # Errors
 /// The refusal that leaves the line unbilled.
-pub fn decide_late(facts: &Facts<'_>, price: Micros, now: Timestamp) -> Result<Caps, Box<Refusal>> {
+pub fn decide_late(
+    facts: &Facts<'_>,
+    seller: SellerId,
+    price: Micros,
+    now: Timestamp,
+) -> Result<Caps, Box<Refusal>> {
     let (owner_limits, limits) = limits_in_force(facts)?;
     let tab = standing(facts)?;
+    apart(facts, seller)?;
     room(facts, &owner_limits, &limits, tab, price, now)
 }
 
@@ -427,7 +452,19 @@ fn standing(facts: &Facts<'_>) -> Guard<OpenTab> {
     }
 }
 
-fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) -> Guard {
+/// Refused on tabs: who pays himself on credit takes money out of the operator's pocket.
+fn apart(facts: &Facts<'_>, seller: SellerId) -> Guard {
+    let why = match facts.dealing {
+        Dealing::Apart => return Ok(()),
+        Dealing::Same => "owner and seller are the same person",
+        Dealing::Untold => {
+            "nobody knows where the seller's earnings go: it needs a payout recipient first"
+        }
+    };
+    deny(Refusal::denied(Reason::MerchantNotAllowed, why).with("seller", seller.to_string()))
+}
+
+fn merchant(facts: &Facts<'_>, limits: &Limits, quote: &Quote) -> Guard {
     let refuse = |why: &str| {
         deny(
             Refusal::denied(Reason::MerchantNotAllowed, why)
@@ -435,18 +472,15 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
         )
     };
     if !facts.seller_owns_url {
-        return refuse("the quoted URL is not under an origin that this seller proved");
+        return refuse(
+            "the quoted URL is not under an origin that this seller proved and still holds",
+        );
     }
-    if facts.self_dealing {
-        return refuse("owner and seller are the same person");
+    apart(facts, quote.seller)?;
+    if limits.sellers.as_ref().is_some_and(|list| !list.contains(&quote.seller)) {
+        return refuse("the seller is not on the owner's list");
     }
-    // The owner's own list binds even where the agent's overrides it with a longer one.
-    for limits in [owner, agent] {
-        if limits.sellers.as_ref().is_some_and(|list| !list.contains(&quote.seller)) {
-            return refuse("the seller is not on the owner's list");
-        }
-    }
-    if agent.listings.as_ref().is_some_and(|list| !list.contains(&quote.listing)) {
+    if limits.listings.as_ref().is_some_and(|list| !list.contains(&quote.listing)) {
         let why = "the listing is not on the owner's list";
         return deny(
             Refusal::denied(Reason::ToolNotAllowed, why).with("listing", quote.listing.clone()),
@@ -455,7 +489,7 @@ fn merchant(facts: &Facts<'_>, owner: &Limits, agent: &Limits, quote: &Quote) ->
     Ok(())
 }
 
-fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
+fn above_max(price: Micros, max_price: Micros) -> Guard {
     if price > max_price {
         let why = format!("the price of {price} is above the {max_price} that the caller will pay");
         return deny(
@@ -464,6 +498,11 @@ fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
                 .amount("max_price", max_price),
         );
     }
+    Ok(())
+}
+
+fn price_caps(limits: &Limits, price: Micros, max_price: Micros) -> Guard {
+    above_max(price, max_price)?;
     match limits.per_call_cap_micros {
         Some(cap) if price > cap => {
             let why = format!("the price of {price} is above the cap of {cap} for one purchase");
@@ -562,7 +601,19 @@ fn funding(facts: &Facts<'_>, tab: OpenTab, price: Micros) -> Guard {
     if price <= room.saturating_sub(owed) {
         return Ok(());
     }
-    let why = format!("the tab owes {owed} of at most {room}, and this costs {price}");
+    let line = facts.owner.credit_line_micros;
+    let why = match facts.owner.payer {
+        Standing::Shared if room.is_zero() && line.is_none() => {
+            "the owner's PayPal account pays for another owner, who has its credit line; the \
+             operator may set one here"
+                .to_owned()
+        }
+        Standing::Untold if room.is_zero() && line.is_none() => {
+            "PayPal did not tell whose account pays, so the operator has to set a credit line"
+                .to_owned()
+        }
+        _ => format!("the tab owes {owed} of at most {room}, and this costs {price}"),
+    };
     deny(
         Refusal::denied(Reason::TabLimit, why)
             .amount("price", price)

@@ -10,10 +10,12 @@ use serde_json::json;
 
 use crate::approval::Grant;
 use crate::authorize::{Chosen, audience, grant_account, legs, split, tab_facts, used};
+use crate::fee::Schedule;
 use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
+use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Facts, Policy, PolicySubject};
 use crate::problem::Code;
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
@@ -144,7 +146,7 @@ impl Unit for Resolve {
             PurchaseState::Held if self.told.fate == Fate::Serving => {
                 self.keep(view, purchase, now)
             }
-            PurchaseState::Held => bill(view, purchase, due, now),
+            PurchaseState::Held => bill(view, purchase, due, self.settings.fee, now),
             _ if failed && latest => note_failure(purchase, self.told.claims.jti, now),
             _ if failed => step(Step::Done(ReportOutcome::Released, None)),
             _ if self.told.fate == Fate::Serving => step(Step::Done(ReportOutcome::Serving, None)),
@@ -204,13 +206,14 @@ fn bill(
     view: &View,
     purchase: &Purchase,
     due: Micros,
+    fee: Schedule,
     now: Timestamp,
 ) -> Result<Effects<Step>, Stop> {
     let (mut tab, id, hold) = pending(view, purchase)?;
     let mut purchase = purchase.clone();
     let amounts = amounts(&hold, &purchase, due)?;
     tab.resolve_hold();
-    mark_billed(&mut purchase, &mut tab, due, now);
+    mark_billed(&mut purchase, &mut tab, due, fee, now)?;
     let mut effects = Effects::answer(Step::Done(ReportOutcome::Billed, Some(due)));
     effects.op(Op::Post { id, amounts });
     let data = json!({ "purchase": purchase.id, "amount_micros": due });
@@ -220,14 +223,21 @@ fn bill(
     Ok(effects)
 }
 
-fn mark_billed(purchase: &mut Purchase, tab: &mut Tab, due: Micros, now: Timestamp) {
+fn mark_billed(
+    purchase: &mut Purchase,
+    tab: &mut Tab,
+    due: Micros,
+    fee: Schedule,
+    now: Timestamp,
+) -> Result<(), Stop> {
     purchase.state = PurchaseState::Billed;
     purchase.tab = Some(tab.id);
     purchase.billed_micros = Some(due);
     purchase.billed_at = Some(now);
-    purchase.line = Some(tab.post_line(now));
+    purchase.line = Some(tab.post_line(fee.predict(due), now)?);
     purchase.report_by = None;
     purchase.updated_at = now;
+    Ok(())
 }
 
 /// An amount for every leg of a tab line: earned, commission, and the whole under every cap.
@@ -322,11 +332,11 @@ impl Unit for LateLine {
         let mut touches = Touches::new();
         // It opens no tab, so it carries nothing either: the chain of the line stands in.
         touch_place(&mut touches, view, self.owner, self.no_tab, self.chain);
+        touch_dealing(&mut touches, view, self.told.seller);
         touches.row::<Purchase>(self.told.claims.sub);
         touches.hold(self.chain);
         touches.account(Account::SellerAccrued(self.told.seller).usd());
         touches.account(Account::PlatformRevenue.usd());
-        touches.account(Account::Memo.usd());
         // The agent's guard comes before the purchase in the lock order, so it cannot be learnt from
         // it here: the purchase was read beforehand, and its agent never changes.
         touches.row::<Agent>(self.agent);
@@ -342,6 +352,7 @@ impl Unit for LateLine {
             for account in limit_accounts(owner.id, self.agent, session, day) {
                 touches.account(account);
             }
+            touches.account(Account::MemoDay(day).usd());
         }
         touches
     }
@@ -407,13 +418,15 @@ impl LateLine {
             agent_policy: view.row::<Policy>(PolicySubject::Agent(self.agent))?,
             tab: tab_facts(owner, &place),
             seller_owns_url: true,
-            self_dealing: false,
+            dealing: dealing(view, owner, self.told.seller, &self.settings)?,
             used: used(view, accounts)?,
             asked: &[],
             approved: false,
             grant_room: None,
         };
-        Ok(policy::decide_late(&facts, due, now).ok().map(|caps| (caps, place.tab)))
+        Ok(policy::decide_late(&facts, self.told.seller, due, now)
+            .ok()
+            .map(|caps| (caps, place.tab)))
     }
 
     /// The grant that the purchase was allowed under, if it still has room: its room came back with
@@ -444,11 +457,11 @@ impl LateLine {
         let owner = view.need::<Owner>(self.owner)?;
         let day = owner.zone_at(now).day(now);
         let accounts = limit_accounts(owner.id, self.agent, tab.session(), day);
-        let chosen = Chosen { approval: None, grant, accounts };
+        let chosen = Chosen { approval: None, grant, accounts, day };
         let billed = Purchase { price_micros: due, ..purchase.clone() };
         let legs = legs(&billed, tab.owed(), &caps, &chosen)?;
         let mut purchase = purchase.clone();
-        mark_billed(&mut purchase, &mut tab, due, now);
+        mark_billed(&mut purchase, &mut tab, due, self.settings.fee, now)?;
         purchase.day = Some(day);
         purchase.hold = Some(self.chain);
         let mut effects = Effects::answer(Step::Done(ReportOutcome::LateBilled, Some(due)));

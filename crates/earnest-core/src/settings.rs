@@ -33,11 +33,20 @@ pub struct Settings {
     pub credit_line_growth_ppm: u32,
     /// Where the line stops growing by itself.
     pub credit_line_most_micros: Micros,
+    /// Whether a PayPal account that pays for one owner gives a line to that one only.
+    pub one_owner_per_payer: bool,
+    /// Whether a seller needs a payout recipient before it is paid on a tab.
+    pub sellers_need_recipient: bool,
+    /// How long a seller's proof of an origin counts without being renewed.
+    pub origin_life_seconds: i64,
     /// A tab that owes this is settled.
     pub settle_at_micros: Micros,
     /// A tab that owes less is not settled on its own account: the fee would eat it. Never counts
     /// above half the room.
     pub min_settlement_micros: Micros,
+    /// How many settlements below the minimum one owner gets in any 24 hours, whoever asks for them:
+    /// each costs the operator the fixed part of the fee.
+    pub small_settlements_per_day: u32,
     /// A line older than this is settled whatever the minimum.
     pub exposure_seconds: i64,
     /// A tab whose room is used beyond this share is settled, in millionths.
@@ -46,6 +55,10 @@ pub struct Settings {
     pub settle_retry_seconds: i64,
     /// Above this, *not charged* needs a person's word beside the evidence.
     pub confirm_not_charged_above_micros: Micros,
+    /// How many entries of the log a listener to events may have missed before it is told to begin
+    /// anew: reading that many to somebody who was away for days costs more than their reading once
+    /// what they show.
+    pub event_gap_entries: u64,
     /// What PayPal will probably take.
     pub fee: Schedule,
 }
@@ -63,24 +76,105 @@ impl Default for Settings {
             credit_line_start_micros: Micros::constant(20_000_000),
             credit_line_growth_ppm: 500_000,
             credit_line_most_micros: Micros::constant(500_000_000),
+            one_owner_per_payer: true,
+            sellers_need_recipient: true,
+            origin_life_seconds: 7 * 24 * 3600,
             settle_at_micros: Micros::constant(15_000_000),
             min_settlement_micros: Micros::constant(5_000_000),
+            small_settlements_per_day: 2,
             exposure_seconds: 24 * 3600,
             room_low_ppm: 800_000,
             settle_retry_seconds: 15 * 60,
             confirm_not_charged_above_micros: Micros::constant(50_000_000),
+            event_gap_entries: 200_000,
             fee: Schedule::default(),
         }
     }
 }
 
 impl Settings {
-    /// Simulated money: settle small tabs, so that a minute at the keyboard shows the whole road.
+    /// Whether the numbers fit together: one that contradicts another would be obeyed silently.
+    ///
+    /// # Errors
+    /// One sentence that names the settings.
+    pub fn check(&self) -> Result<(), String> {
+        let half = self.credit_line_start_micros.share_ppm(500_000).unwrap_or(Micros::MAX);
+        let whole = 1_000_000;
+        let rules = [
+            (
+                self.min_settlement_micros <= half,
+                "`min_settlement_micros` is above half of `credit_line_start_micros`: a new owner's \
+                 tab could not be settled before it is full",
+            ),
+            (
+                self.min_settlement_micros <= self.settle_at_micros,
+                "`min_settlement_micros` is above `settle_at_micros`, which would never count",
+            ),
+            (
+                self.credit_line_start_micros <= self.credit_line_most_micros,
+                "`credit_line_start_micros` is above `credit_line_most_micros`",
+            ),
+            (self.room_low_ppm <= whole, "`room_low_ppm` is above 1000000, the whole room"),
+            (self.fee.rate_ppm <= whole, "`fee.rate_ppm` is above 1000000, the whole amount"),
+            (
+                !self.max_price_micros.is_zero(),
+                "`max_price_micros` is zero: nothing could be bought",
+            ),
+        ];
+        let times = [
+            ("approval_ttl_seconds", self.approval_ttl_seconds),
+            ("report_grace_seconds", self.report_grace_seconds),
+            ("hold_limit_seconds", self.hold_limit_seconds),
+            ("idle_seconds", self.idle_seconds),
+            ("exposure_seconds", self.exposure_seconds),
+            ("settle_retry_seconds", self.settle_retry_seconds),
+            ("origin_life_seconds", self.origin_life_seconds),
+        ];
+        if let Some((name, _)) = times.iter().find(|(_, seconds)| *seconds < 1) {
+            return Err(format!("`{name}` is less than a second"));
+        }
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, why)) => Err((*why).to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Simulated money: settle small tabs, so that a minute at the keyboard shows the whole road; and
+    /// ask nobody who he is, since one simulated buyer stands behind every owner.
     pub fn simulated() -> Self {
         Self {
+            one_owner_per_payer: false,
+            sellers_need_recipient: false,
             min_settlement_micros: Micros::constant(10_000),
             settle_retry_seconds: 5,
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_contradict_each_other_are_named() {
+        Settings::default().check().unwrap();
+        Settings::simulated().check().unwrap();
+        let check = |named: &str, change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            let why = settings.check().unwrap_err();
+            assert!(why.starts_with(&format!("`{named}`")), "{why}");
+        };
+        check("min_settlement_micros", |s| {
+            s.min_settlement_micros = Micros::constant(10_000_001);
+        });
+        check("min_settlement_micros", |s| s.settle_at_micros = Micros::constant(4_999_999));
+        check("credit_line_start_micros", |s| s.credit_line_most_micros = Micros::constant(1));
+        check("room_low_ppm", |s| s.room_low_ppm = 1_000_001);
+        check("fee.rate_ppm", |s| s.fee.rate_ppm = 1_000_001);
+        check("max_price_micros", |s| s.max_price_micros = Micros::ZERO);
+        check("idle_seconds", |s| s.idle_seconds = 0);
+        check("report_grace_seconds", |s| s.report_grace_seconds = -1);
     }
 }

@@ -12,6 +12,7 @@ use crate::id::{OwnerId, SessionId, SettlementId, TabId, TransferId};
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::Micros;
 use crate::party::Owner;
+use crate::payer::Standing;
 use crate::policy::{OpenTab, Policy, PolicySubject};
 use crate::problem::{Code, Reason, Refusal};
 use crate::settings::Settings;
@@ -78,6 +79,10 @@ pub struct Tab {
     pub unsettled_since: Option<Timestamp>,
     /// Settlements so far.
     pub settlements: u64,
+    /// What they captured so far, as PayPal said.
+    pub captured_micros: Micros,
+    /// What PayPal would probably have taken, had each of its lines been captured alone.
+    pub fee_if_single_micros: Micros,
     /// The one that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_settlement: Option<SettlementId>,
@@ -112,6 +117,8 @@ impl Tab {
             carry_micros: Micros::ZERO,
             unsettled_since: None,
             settlements: 0,
+            captured_micros: Micros::ZERO,
+            fee_if_single_micros: Micros::ZERO,
             open_settlement: None,
             retry: None,
             not_before: None,
@@ -140,11 +147,12 @@ impl Tab {
         ranges
     }
 
-    /// Counts a line that was just posted and gives it its number.
-    pub fn post_line(&mut self, now: Timestamp) -> u64 {
+    /// Counts a line that was just posted and gives it its number; `fee` is what it would cost alone.
+    pub(crate) fn post_line(&mut self, fee: Micros, now: Timestamp) -> Result<u64, Stop> {
+        self.fee_if_single_micros = add(self.fee_if_single_micros, fee)?;
         self.lines = self.lines.saturating_add(1);
         self.unsettled_since.get_or_insert(now);
-        self.lines
+        Ok(self.lines)
     }
 
     /// Frozen no more: open again where it is still its owner's open tab, else closed.
@@ -178,10 +186,13 @@ impl Record for Tab {
 }
 
 /// The operator's credit line for an owner: set by hand, or a small start that grows with what was
-/// settled.
+/// settled. An owner whose PayPal account pays for others too, or is not told, has none but by hand.
 pub fn credit_line(owner: &Owner, settings: &Settings) -> Micros {
     if let Some(line) = owner.credit_line_micros {
         return line;
+    }
+    if owner.payer != Standing::Own && settings.one_owner_per_payer {
+        return Micros::ZERO;
     }
     let growth = owner.settled_micros.share_ppm(settings.credit_line_growth_ppm);
     let line = growth.and_then(|growth| settings.credit_line_start_micros.checked_add(growth));

@@ -1,12 +1,18 @@
 //! When to settle a tab: as seldom as is safe, because every capture costs a fixed fee.
 //!
 //! Rules only, one sentence each. An advisor may bring a settlement forward, never put one off.
+//!
+//! Fees fall on the operator, so an owner gets few settlements below the minimum a day, whatever
+//! brings them about: a wish, a closed tab, or a limit of the owner's own that leaves little room.
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SettlementId;
 use crate::ledger::Totals;
 use crate::money::{MICROS_PER_CENT, Micros};
+use crate::party::{Owner, SmallSettlement};
 use crate::settings::Settings;
+use crate::settlement::Settlement;
 use crate::tab::{Tab, TabState};
 use crate::time::{Timestamp, seconds_between};
 
@@ -46,10 +52,39 @@ fn minimum(settings: &Settings, room: Micros) -> Micros {
     settings.min_settlement_micros.min(half).max(Micros::constant(MICROS_PER_CENT))
 }
 
-/// Decides for one tab. `asked` is somebody's explicit wish: it settles below the minimum, and on a
-/// frozen tab.
+/// In which time an owner's small settlements are counted, in seconds.
+const SMALL_SECONDS: i64 = 24 * 3600;
+
+/// The owner's settlements below the minimum that still count.
+fn small(owner: &Owner, now: Timestamp) -> impl Iterator<Item = &SmallSettlement> {
+    owner.small_settlements.iter().filter(move |one| seconds_between(one.at, now) < SMALL_SECONDS)
+}
+
+/// Counts a settlement that is being made, if it is below the minimum.
+pub(crate) fn count_small(
+    owner: &mut Owner,
+    settlement: &Settlement,
+    settings: &Settings,
+    now: Timestamp,
+) {
+    owner.small_settlements = small(owner, now).cloned().collect();
+    let known = owner.small_settlements.iter().any(|one| one.settlement == settlement.id);
+    if settlement.amount_micros < settings.min_settlement_micros && !known {
+        owner.small_settlements.push(SmallSettlement { settlement: settlement.id, at: now });
+    }
+}
+
+/// Takes back the count of a settlement that was declined: PayPal takes no fee for those, and its
+/// owner has to be able to try another way to pay.
+pub(crate) fn uncount_small(owner: &mut Owner, settlement: SettlementId) {
+    owner.small_settlements.retain(|one| one.settlement != settlement);
+}
+
+/// Decides for one tab of an owner. `asked` is somebody's explicit wish: it settles below the
+/// minimum, as often as settings allow, and on a frozen tab.
 pub fn plan(
     tab: &Tab,
+    owner: &Owner,
     totals: &Totals,
     room: Micros,
     asked: bool,
@@ -82,47 +117,61 @@ pub fn plan(
         return if rest { Plan::Carry { why } } else { wait("less than a cent is owed") };
     }
     let settle = |why: String| Plan::Settle { why, amount_micros, ends };
-    if asked {
-        return settle(format!("settling {amount_micros} because it was asked for"));
-    }
-    if tab.close_asked && ends {
-        return settle(format!("settling {amount_micros} because the owner closed the tab"));
-    }
     if tab.retry.is_some() {
         return settle(format!("settling {amount_micros} again: the last attempt was not charged"));
     }
-    let minimum = minimum(settings, room);
-    if let Some(why) = due(tab, totals, room, owed, minimum, settings, now) {
-        return settle(why);
-    }
-    if ends && owed >= minimum {
-        return settle(format!("settling {amount_micros} because the session ended"));
-    }
-    if ends && tab.state != TabState::Closed {
-        let why = format!("carrying {owed}: below the {minimum} that is worth a fee");
-        return Plan::Carry { why };
-    }
-    wait(format!("{owed} owed; settling at {}", settings.settle_at_micros))
-}
-
-/// Reasons that settle a tab which goes on.
-fn due(
-    tab: &Tab,
-    totals: &Totals,
-    room: Micros,
-    owed: Micros,
-    minimum: Micros,
-    settings: &Settings,
-    now: Timestamp,
-) -> Option<String> {
     let exposed = |since| seconds_between(since, now) >= settings.exposure_seconds;
     if tab.unsettled_since.is_some_and(exposed) {
         let hours = settings.exposure_seconds.checked_div(3600).unwrap_or(0);
-        return Some(format!("settling {owed} because the oldest line is older than {hours} h"));
+        let why = format!("settling {owed} because the oldest line is older than {hours} h");
+        return settle(why);
     }
-    if owed < minimum {
-        return None;
+    let minimum = minimum(settings, room);
+    let reason = if asked {
+        Some(format!("settling {amount_micros} because it was asked for"))
+    } else if tab.close_asked && ends {
+        Some(format!("settling {amount_micros} because the owner closed the tab"))
+    } else if owed < minimum {
+        None
+    } else if ends {
+        Some(format!("settling {amount_micros} because the session ended"))
+    } else {
+        due(totals, room, owed, settings)
+    };
+    // INVARIANT: few_small_settlements_a_day
+    let refusal =
+        if reason.is_some() { too_small(owner, amount_micros, settings, now) } else { None };
+    let leaves = ends && tab.state != TabState::Closed;
+    match (reason, refusal) {
+        (Some(why), None) => settle(why),
+        (_, Some(why)) if leaves => Plan::Carry { why: format!("carrying {owed}: {why}") },
+        (_, Some(why)) => wait(why),
+        (None, None) if leaves => {
+            let why = format!("carrying {owed}: below the {minimum} that is worth a fee");
+            Plan::Carry { why }
+        }
+        (None, None) => wait(format!("{owed} owed; settling at {}", settings.settle_at_micros)),
     }
+}
+
+/// Why a settlement of so little is not made now: it is below the minimum, and the owner had its
+/// share of those.
+fn too_small(owner: &Owner, amount: Micros, settings: &Settings, now: Timestamp) -> Option<String> {
+    let least = settings.min_settlement_micros;
+    let most = settings.small_settlements_per_day;
+    let made = small(owner, now).count();
+    let spent = usize::try_from(most).is_ok_and(|most| made >= most);
+    (amount < least && spent).then(|| {
+        let fee = settings.fee.predict(amount);
+        format!(
+            "a capture of {amount} would cost {fee}, and of those below {least} an owner gets \
+             {most} in 24 h"
+        )
+    })
+}
+
+/// Reasons that settle a tab which goes on and owes enough.
+fn due(totals: &Totals, room: Micros, owed: Micros, settings: &Settings) -> Option<String> {
     if owed >= settings.settle_at_micros {
         return Some(format!("settling {owed} because it reached {}", settings.settle_at_micros));
     }
@@ -150,13 +199,20 @@ mod tests {
         tab
     }
 
+    fn owner() -> Owner {
+        let seed = Seed { unix_ms: 1, random: 1 };
+        let zone = crate::time::Zone::default();
+        Owner::new(OwnerId::new(seed), "Owner", zone, at(0))
+    }
+
     fn check(change: impl FnOnce(&mut Tab), owed: i64, later: i64, asked: bool) -> &'static str {
         let mut tab = tab();
         change(&mut tab);
         let totals = Totals { debits_posted: Micros::constant(owed), ..Totals::default() };
         let settings = Settings::default();
         let room = Micros::constant(20_000_000);
-        match plan(&tab, &totals, room, asked, &settings, at(later)) {
+        let owner = owner();
+        match plan(&tab, &owner, &totals, room, asked, &settings, at(later)) {
             Plan::Wait { .. } => "wait",
             Plan::Settle { ends: false, .. } => "settle",
             Plan::Settle { ends: true, .. } => "settle and end",

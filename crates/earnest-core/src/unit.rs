@@ -351,6 +351,9 @@ impl View {
 pub enum Stop {
     /// The business says no. Only the key's fingerprint is recorded.
     Refused(Box<Refusal>),
+    /// Whoever asks may not ask at all: nothing is recorded, so that a credential that counts no more
+    /// uses up no id of its principal's.
+    Unheard(Box<Refusal>),
     /// The unit is wrong: it used what it did not declare, or a row it relies on is missing.
     Bug(String),
 }

@@ -10,6 +10,7 @@ use crate::id::{IntentId, OwnerId, TabId, VaultId};
 use crate::intent::{Evidence, Fate, Intent, Purpose};
 use crate::ledger::Account;
 use crate::party::{Funding, Owner, address_digest, shortened};
+use crate::payer;
 use crate::problem::{Code, Refusal};
 use crate::tab::{Tab, TabState, touch_tabs};
 use crate::time::{Timestamp, after};
@@ -279,6 +280,18 @@ pub struct PaymentToken {
     pub email: Option<String>,
 }
 
+impl PaymentToken {
+    /// What of it stands on the owner's row: of the payer only digests.
+    fn funding(&self, vault: VaultId) -> Funding {
+        Funding {
+            vault,
+            token: self.token.clone(),
+            payer_sha256: self.payer_id.as_deref().map(address_digest),
+            email_sha256: self.email.as_deref().map(address_digest),
+        }
+    }
+}
+
 /// Records what became of the second call: the owner's settlements charge this token from now on.
 #[derive(Clone, Debug)]
 pub struct RecordToken {
@@ -310,6 +323,9 @@ impl Unit for RecordToken {
         touch_tabs(&mut touches, view, self.owner);
         touches.row::<Vault>(self.vault);
         touches.row::<Intent>(self.intent);
+        if let Fate::Done(token) = &self.fate {
+            payer::touch(&mut touches, &token.funding(self.vault));
+        }
         if let Some(owner) = view.peek::<Owner>(self.owner) {
             if let Some(funding) = &owner.funding {
                 touches.row::<Vault>(funding.vault);
@@ -344,12 +360,7 @@ impl Unit for RecordToken {
                     old.state = VaultState::Removed;
                     effects.put(old)?;
                 }
-                owner.funding = Some(Funding {
-                    vault: vault.id,
-                    token: token.token.clone(),
-                    payer_id: token.payer_id.clone(),
-                    email_sha256: token.email.as_deref().map(address_digest),
-                });
+                payer::put_on_file(view, &mut effects, &mut owner, token.funding(vault.id))?;
                 thaw(view, &mut effects, &mut owner)?;
                 effects.put(owner)?;
             }

@@ -193,6 +193,8 @@ pub enum ReportOutcome {
     Serving,
     /// The report was not acceptable; `code` says why, and repeating it changes nothing.
     Rejected,
+    /// Nothing was recorded; `code` says why. Send this one again.
+    Again,
 }
 
 /// One line of the answer, in the order of the batch.

@@ -65,7 +65,8 @@ impl Secret {
         Self(Zeroizing::new(secret.into()))
     }
 
-    pub(crate) fn expose(&self) -> &str {
+    /// The secret itself, for whoever has to send it or write it into a file of its own.
+    pub fn expose(&self) -> &str {
         &self.0
     }
 }

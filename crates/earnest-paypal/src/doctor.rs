@@ -1,5 +1,6 @@
 //! What `earnest doctor paypal` asks: whether this app can do what Earnest will need. Reads only.
 
+use earnest_core::party::address_digest;
 use serde::Serialize;
 
 use crate::auth::AuthError;
@@ -74,8 +75,8 @@ fn check(name: &'static str, finding: Finding, detail: impl Into<String>) -> Che
 pub struct Known<'a> {
     /// The configured webhook.
     pub webhook_id: Option<&'a str>,
-    /// Accounts of payers with a vaulted method.
-    pub payer_ids: &'a [String],
+    /// Digests of the ids of payers with a vaulted method: the books keep no more of them.
+    pub payers: &'a [String],
 }
 
 /// Looks at mode, credentials, scopes, balance, payers and webhook; in that order, and stops at
@@ -96,7 +97,7 @@ pub async fn checks(client: &Client, known: Known<'_>) -> Vec<Check> {
     }
     let (balance, merchant) = balance(client, has(BALANCES_SCOPE)).await;
     found.push(balance);
-    found.push(payers(merchant.as_deref(), known.payer_ids));
+    found.push(payers(merchant.as_deref(), known.payers));
     found.push(webhook(client, known.webhook_id).await);
     found.push(check(
         "unique_invoice",
@@ -164,11 +165,11 @@ async fn balance(client: &Client, allowed: bool) -> (Check, Option<String>) {
 }
 
 /// PayPal refuses a payer who is the merchant ("you are logging into the seller's account").
-fn payers(merchant: Option<&str>, payer_ids: &[String]) -> Check {
+fn payers(merchant: Option<&str>, payers: &[String]) -> Check {
     let name = "buyer_is_not_seller";
     match merchant {
         None => check(name, Finding::Skipped, "the merchant's account id is not known"),
-        Some(merchant) if payer_ids.iter().any(|payer| payer == merchant) => {
+        Some(merchant) if payers.contains(&address_digest(merchant)) => {
             let detail = format!("account {merchant} is both payer and merchant: vault another");
             check(name, Finding::Bad, detail)
         }

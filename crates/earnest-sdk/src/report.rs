@@ -181,6 +181,7 @@ impl Reporter {
         let results: Vec<Acknowledged> = due
             .iter()
             .zip(&answer.results)
+            .filter(|(_, result)| result.outcome != ReportOutcome::Again)
             .map(|(row, result)| Acknowledged {
                 jti: row.jti,
                 fate: row.fate,
@@ -201,9 +202,18 @@ impl Reporter {
                 tracing::error!(jti = %row.jti, code = ?result.code, "a report was rejected");
             }
         }
-        let count = u64::try_from(due.len()).unwrap_or(u64::MAX);
+        let again = answer.results.iter().filter(|result| result.outcome == ReportOutcome::Again);
+        let again = again.count();
+        let count = u64::try_from(due.len().saturating_sub(again)).unwrap_or(u64::MAX);
         self.status.acknowledged = self.status.acknowledged.saturating_add(count);
         self.status.epoch = Some(answer.epoch);
+        if again > 0 {
+            // Those that were not taken in go behind the others, or they would hold them up.
+            let pairs = due.iter().zip(&answer.results);
+            let left = pairs.filter(|(_, result)| result.outcome == ReportOutcome::Again);
+            let _repeated_at_once = self.store.defer(left.map(|(row, _)| row.jti).collect()).await;
+            return self.failed(format!("{again} reports were not taken in"), None);
+        }
         self.status.failures = 0;
         self.status.last_error = None;
         self.batch = self.batch.saturating_mul(2).min(MAX_REPORTS);

@@ -309,8 +309,9 @@ fn remove(path: &Path) {
     }
 }
 
-/// The process's processor time so far: the kernel's ticks of a hundredth of a second.
-fn cpu_time() -> Option<Duration> {
+/// The process's processor time so far, user and system, in the kernel's ticks of a hundredth of a
+/// second; `None` where the system does not tell.
+pub fn cpu_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -228,6 +228,7 @@ impl<B: Backend> Engine<B> {
         match guarded(|| task.decide(&view, now))? {
             Ok(effects) => self.record(batch, task.name(), key, &view, effects, now),
             Err(Stop::Bug(why)) => Err(End::Bug(why)),
+            Err(Stop::Unheard(refusal)) => Err(End::Refused(refusal)),
             Err(Stop::Refused(refusal)) => {
                 if let (Some(key), true) = (key, fresh) {
                     let nothing = Effects::answer(());

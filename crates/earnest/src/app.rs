@@ -42,6 +42,10 @@ pub struct Parts {
     pub clock: Clock,
     /// Signing keys.
     pub keys: Keys,
+    /// Seals secrets that rest in the books.
+    pub sealer: crate::sealed::Sealer,
+    /// The client for addresses that strangers gave us.
+    pub outbound: crate::outbound::Outbound,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -54,6 +58,8 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// How often a stream of events says that it is alive.
+    pub heartbeat: std::time::Duration,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -75,6 +81,10 @@ pub struct Inner {
     pub keys: Keys,
     /// The published keys, ready to verify with.
     pub key_set: KeySet,
+    /// Seals secrets that rest in the books.
+    pub sealer: crate::sealed::Sealer,
+    /// The client for addresses that strangers gave us.
+    pub outbound: crate::outbound::Outbound,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -97,6 +107,12 @@ pub struct Inner {
     pub attempts: Attempts,
     /// Wakes the jobs when there is something to do.
     pub wake: Wake,
+    /// How often a stream of events says that it is alive, and asks whether its key still is.
+    pub heartbeat: std::time::Duration,
+    /// Where listeners to events join.
+    pub feed: crate::events::Feed,
+    /// Cancelled when Earnest stops: what would go on for ever ends.
+    pub stopping: tokio_util::sync::CancellationToken,
     /// What goes on after its request was answered; the books are closed only when it has ended.
     pub tasks: tokio_util::task::TaskTracker,
 }
@@ -156,6 +172,8 @@ impl App {
             public_url: parts.public_url.trim_end_matches('/').to_owned(),
             key_set: KeySet::new(&parts.keys.jwks),
             keys: parts.keys,
+            sealer: parts.sealer,
+            outbound: parts.outbound,
             paypal: parts.paypal,
             certs: parts.certs,
             webhook_check: parts.webhook_check,
@@ -169,6 +187,9 @@ impl App {
             remembered: RwLock::default(),
             attempts: Attempts::default(),
             wake: Wake::default(),
+            heartbeat: parts.heartbeat,
+            feed: crate::events::Feed::default(),
+            stopping: tokio_util::sync::CancellationToken::new(),
             tasks: tokio_util::task::TaskTracker::new(),
         }))
     }

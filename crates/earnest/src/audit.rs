@@ -15,10 +15,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use earnest_core::admin::OriginHolders;
 use earnest_core::approval::{Approval, Grant};
+use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
 use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
+use earnest_core::payer::Payer;
 use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::receipt::Receipt;
@@ -60,9 +63,11 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
     let seen = Rc::new(Cell::new(Seen::default()));
     let mut audit = Audit::new()
         .kind::<Owner>()
+        .kind::<Payer>()
         .kind::<Agent>()
         .kind::<RateWindow>()
         .kind::<Seller>()
+        .kind::<OriginHolders>()
         .kind::<ApiKey>()
         .kind::<LoginLink>()
         .kind::<SignIn>()
@@ -81,6 +86,10 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()
+        .kind::<Hook>()
+        .kind::<HookCount>()
+        .kind::<HookCursor>()
+        .kind::<Delivery>()
         .kind::<SealedKey>()
         .check(Gather { books: Rc::clone(&books), seen: Rc::clone(&seen) });
     for (name, holds) in INVARIANTS {

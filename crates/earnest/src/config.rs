@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use earnest_core::settings::Settings;
-use earnest_paypal::Mode;
+use earnest_paypal::{Mode, Secret};
 use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
@@ -98,7 +98,7 @@ pub struct Config {
     /// The REST app's client id.
     pub client_id: Option<String>,
     /// The REST app's secret.
-    pub secret: Option<String>,
+    pub secret: Option<Secret>,
     /// A simulator that runs already.
     pub simulator_url: Option<String>,
     /// The id PayPal gave our webhook.
@@ -127,7 +127,7 @@ pub struct Overrides {
     /// The REST app's client id.
     pub client_id: Option<String>,
     /// The REST app's secret, from its environment variable.
-    pub secret: Option<String>,
+    pub secret: Option<Secret>,
     /// The user's own folder for settings.
     pub user_dir: Option<PathBuf>,
 }
@@ -192,12 +192,12 @@ impl Config {
 ///
 /// # Errors
 /// When the file cannot be read or is empty.
-pub fn read_secret(path: &Path) -> Result<String, ConfigError> {
+pub fn read_secret(path: &Path) -> Result<Secret, ConfigError> {
     let failed = |why: String| ConfigError::File { path: path.to_owned(), why };
     let text = std::fs::read_to_string(path).map_err(|why| failed(why.to_string()))?;
     match text.trim() {
         "" => Err(failed("is empty".to_owned())),
-        secret => Ok(secret.to_owned()),
+        secret => Ok(Secret::new(secret)),
     }
 }
 
@@ -210,7 +210,10 @@ fn settings(mode: Mode, rules: toml::Table) -> Result<Settings, ConfigError> {
     let wrong = |why: String| ConfigError::Value(format!("[rules]: {why}"));
     let mut all = toml::Table::try_from(&defaults).map_err(|why| wrong(why.to_string()))?;
     merge(&mut all, rules);
-    all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))
+    let settings: Settings =
+        all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))?;
+    settings.check().map_err(wrong)?;
+    Ok(settings)
 }
 
 fn merge(base: &mut toml::Table, over: toml::Table) {

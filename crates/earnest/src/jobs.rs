@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use earnest_core::intent::Intent;
+use earnest_core::party::{Origin, Seller};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::report::{Expire, Tick};
 use earnest_core::reversal::Reversal;
@@ -19,12 +20,14 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{receipt, reversal, settle, webhook};
+use crate::flow::{hook, origin, receipt, reversal, settle, webhook};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
 /// How often jobs look without being woken.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked for origins that have to be asked again.
+const PROOFS: Duration = Duration::from_secs(60);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
@@ -37,7 +40,13 @@ const CALLS: usize = 16;
 /// delays its own calls and nothing else.
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
-        tokio::join!(clock(&app, &stop), books(&app, &stop), calls(&app, &stop));
+        tokio::join!(
+            clock(&app, &stop),
+            books(&app, &stop),
+            calls(&app, &stop),
+            proofs(&app, &stop),
+            hooks(&app, &stop)
+        );
     })
 }
 
@@ -62,12 +71,37 @@ async fn books(app: &App, stop: &CancellationToken) {
     }
 }
 
+async fn proofs(app: &App, stop: &CancellationToken) {
+    let mut turn = tokio::time::interval(PROOFS);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => log_turn(origins(app).await),
+        }
+    }
+}
+
 async fn calls(app: &App, stop: &CancellationToken) {
     let mut woken = app.wake.listen();
     while pause(&mut woken, stop).await {
         log_turn(intents(app).await);
         log_turn(webhooks(app).await);
         log_turn(reversals(app).await);
+    }
+}
+
+async fn hooks(app: &App, stop: &CancellationToken) {
+    let mut head = app.store.watch_head();
+    let mut read = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = head.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        log_turn(hook::fan_out(app, &mut read).await);
+        log_turn(hook::send_due(app).await);
     }
 }
 
@@ -102,7 +136,9 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     intents(app).await?;
     webhooks(app).await?;
     reversals(app).await?;
-    receipts(app).await
+    receipts(app).await?;
+    hook::fan_out(app, &mut None).await?;
+    hook::send_due(app).await
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
@@ -160,6 +196,27 @@ pub async fn intents(app: &App) -> Result<(), FlowError> {
         log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
     });
     futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    Ok(())
+}
+
+/// Asks origins again whose proof is a day old.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn origins(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Seller>("origins.due", "", None, PAGE, false)?;
+    let due = |known: &Origin| known.next_check_at.is_some_and(|at| at <= now);
+    let mut asks = Vec::new();
+    for seller in &page.items {
+        for known in seller.origins.iter().filter(|known| due(known)) {
+            asks.push(async move {
+                let done = origin::check(app, seller.id, &known.origin).await;
+                log_failed("asking an origin", &known.origin, done.map_err(FlowError::from));
+            });
+        }
+    }
+    futures_util::stream::iter(asks).for_each_concurrent(CALLS, |ask| ask).await;
     Ok(())
 }
 

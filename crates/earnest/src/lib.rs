@@ -10,9 +10,11 @@ pub mod attempts;
 pub mod audit;
 pub mod cli;
 pub mod config;
+pub mod events;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+pub mod outbound;
 pub mod pages;
 #[cfg(feature = "planted")]
 pub mod planted;

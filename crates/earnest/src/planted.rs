@@ -15,7 +15,7 @@ use crate::flow::webhook::WebhookEvent;
 
 /// The bugs that live in the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub enum FlowBug {
     /// A pending capture is booked as if the money had arrived.
     CreditOnPending,
     /// An unknown outcome is taken for a refusal: the pending transfer is released.
@@ -30,7 +30,7 @@ pub enum Bug {
     BookFromWebhook,
 }
 
-impl Bug {
+impl FlowBug {
     /// Every bug.
     pub const ALL: [Self; 6] = [
         Self::CreditOnPending,
@@ -46,7 +46,7 @@ impl Bug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted {
     /// In the flows.
-    pub flow: Option<Bug>,
+    pub flow: Option<FlowBug>,
     /// In the ledger or the engine.
     pub engine: Option<earnest_core::planted::Bug>,
 }
@@ -54,11 +54,14 @@ pub struct Planted {
 /// What is recorded instead of what was learnt.
 pub(crate) fn twisted(app: &App, settlement: &Settlement, fate: Fate<Charge>) -> Fate<Charge> {
     match (app.planted.flow, fate) {
-        (Some(Bug::CreditOnPending), Fate::Pending { paypal_order, paypal_capture: Some(id) }) => {
-            Fate::Done(as_asked(settlement, paypal_order, id))
+        (
+            Some(FlowBug::CreditOnPending),
+            Fate::Pending { paypal_order, paypal_capture: Some(id) },
+        ) => Fate::Done(as_asked(settlement, paypal_order, id)),
+        (Some(FlowBug::ReleaseOnUnknown), Fate::Unknown) => {
+            Fate::Refused { issue: "LOST".to_owned() }
         }
-        (Some(Bug::ReleaseOnUnknown), Fate::Unknown) => Fate::Refused { issue: "LOST".to_owned() },
-        (Some(Bug::NotChargedTooEarly), Fate::NotYet { .. }) => Fate::NotCharged,
+        (Some(FlowBug::NotChargedTooEarly), Fate::NotYet { .. }) => Fate::NotCharged,
         (_, fate) => fate,
     }
 }
@@ -85,7 +88,7 @@ pub(crate) fn rekeyed(
     request: Request,
     write: impl FnOnce(&str) -> Result<Request, BuildError>,
 ) -> Result<Request, BuildError> {
-    if app.planted.flow == Some(Bug::FreshKeyForRepeat) && intent.sends > 0 {
+    if app.planted.flow == Some(FlowBug::FreshKeyForRepeat) && intent.sends > 0 {
         return write(&format!("{}:{}", intent.key, intent.sends));
     }
     Ok(request)
@@ -93,7 +96,7 @@ pub(crate) fn rekeyed(
 
 /// Posts once more what may only be read, if that is planted.
 pub(crate) async fn repost(app: &App, intent: &Intent) {
-    let wanted = app.planted.flow == Some(Bug::RepostAfterRetention);
+    let wanted = app.planted.flow == Some(FlowBug::RepostAfterRetention);
     let request = intent.request.as_ref().filter(|_| wanted && !intent.may_send(app.now()));
     if let Some(Ok(request)) = request.map(|text| serde_json::from_str::<Request>(text)) {
         app.paypal.send(&request).await;
@@ -102,7 +105,7 @@ pub(crate) async fn repost(app: &App, intent: &Intent) {
 
 /// Books what a webhook says, if that is planted.
 pub(crate) async fn believe(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
-    let wanted = app.planted.flow == Some(Bug::BookFromWebhook);
+    let wanted = app.planted.flow == Some(FlowBug::BookFromWebhook);
     if !wanted || event.event_type != "PAYMENT.CAPTURE.COMPLETED" {
         return Ok(());
     }

@@ -69,7 +69,11 @@ impl Sealer {
         Self(LessSafeKey::new(key))
     }
 
-    fn seal(&self, id: &str, secret: &[u8]) -> Result<String, SealError> {
+    /// Seals a secret, bound to the id of the row that keeps it.
+    ///
+    /// # Errors
+    /// [`SealError::OtherKey`] where it cannot be sealed at all.
+    pub fn seal(&self, id: &str, secret: &[u8]) -> Result<String, SealError> {
         let nonce = random_bytes::<NONCE_LEN>();
         let mut sealed = secret.to_vec();
         let aad = Aad::from(id.as_bytes());
@@ -81,7 +85,11 @@ impl Sealer {
         Ok(STANDARD.encode(all))
     }
 
-    fn open_secret(&self, id: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    /// Opens what [`Sealer::seal`] sealed for the same id.
+    ///
+    /// # Errors
+    /// [`SealError::OtherKey`].
+    pub fn open_secret(&self, id: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, SealError> {
         let mut all = STANDARD.decode(sealed).map_err(|_| SealError::OtherKey)?;
         let (nonce, body) = all.split_first_chunk_mut::<NONCE_LEN>().ok_or(SealError::OtherKey)?;
         let nonce = Nonce::assume_unique_for_key(*nonce);

@@ -21,6 +21,7 @@ use url::Url;
 use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::flow::{party, vault};
+use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, sealed};
 
@@ -52,6 +53,9 @@ pub enum StartError {
     /// PayPal is not configured, or wrongly.
     #[error("PayPal: {0}")]
     Paypal(String),
+    /// The client for addresses of others cannot be set up.
+    #[error("outgoing calls: {0}")]
+    Outbound(String),
     /// The first parties could not be made.
     #[error("cannot set up development keys: {0}")]
     Provision(String),
@@ -70,6 +74,7 @@ pub struct Running {
     stop: CancellationToken,
     server: JoinHandle<()>,
     jobs: Option<JoinHandle<()>>,
+    feed: JoinHandle<()>,
 }
 
 /// How to start, beside the settings.
@@ -84,6 +89,8 @@ pub struct Start {
     /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
     /// vaulted with the one before is gone.
     pub vault_dev_owner: bool,
+    /// How often a stream of events says that it is alive; tests of it wait less.
+    pub heartbeat: std::time::Duration,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
     /// The bug to plant, for tests of tests.
@@ -97,6 +104,7 @@ impl Default for Start {
             clock: machine_clock(),
             jobs: true,
             sim: SimConfig::default(),
+            heartbeat: std::time::Duration::from_secs(15),
             timeouts: Timeouts::default(),
             vault_dev_owner: true,
             #[cfg(feature = "planted")]
@@ -124,7 +132,22 @@ pub struct DevKey {
     /// The holder's id; `operator` for the operator.
     pub id: String,
     /// The key.
-    pub key: String,
+    #[serde(with = "in_full")]
+    pub key: Secret,
+}
+
+/// The one place where a secret is written as it is: into the file of keys for development.
+mod in_full {
+    use earnest_paypal::Secret;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(key: &Secret, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(key.expose())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+        String::deserialize(from).map(Secret::new)
+    }
 }
 
 impl Running {
@@ -150,6 +173,12 @@ impl Running {
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, mut paypal) = connect(&config, start.sim).await?;
         paypal.timeouts = start.timeouts;
+        let reach = match config.mode {
+            Mode::Simulated => Reach::Loopback,
+            _ => Reach::Public,
+        };
+        let outbound = Outbound::new(reach);
+        let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let app = App::new(Parts {
@@ -158,16 +187,20 @@ impl Running {
             public_url,
             clock: start.clock,
             keys,
+            sealer,
+            outbound,
             paypal: client,
             certs,
             webhook_check: config.webhook_check,
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: config.mode == Mode::Simulated,
+            heartbeat: start.heartbeat,
             #[cfg(feature = "planted")]
             planted: start.planted,
         });
-        let stop = CancellationToken::new();
+        let stop = app.stopping.clone();
+        let feed = app.feed.spawn(app.store.clone(), stop.clone());
         let router = api::router(app.clone());
         let limits = listen::Limits::default();
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
@@ -185,7 +218,7 @@ impl Running {
             vault_dev_owner(&app, sim, dev).await;
         }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
-        Ok(Self { app, address, sim, dev, stop, server, jobs })
+        Ok(Self { app, address, sim, dev, stop, server, jobs, feed })
     }
 
     /// `http://` and the address.
@@ -200,6 +233,7 @@ impl Running {
         if let Some(jobs) = self.jobs {
             let _ = jobs.await;
         }
+        let _ = self.feed.await;
         self.app.tasks.close();
         self.app.tasks.wait().await;
         let store = self.app.store.clone();
@@ -262,7 +296,7 @@ pub async fn connect(
         let (Some(id), Some(secret)) = (&config.client_id, &config.secret) else {
             return Err(wrong(&"client id and secret are needed: see earnest.toml.example"));
         };
-        let paypal = earnest_paypal::Config::paypal(config.mode, id, Secret::new(secret.as_str()));
+        let paypal = earnest_paypal::Config::paypal(config.mode, id, secret.clone());
         return Ok((None, paypal.map_err(|why| wrong(&why))?));
     }
     let (sim, base, ca) = match &config.simulator_url {
@@ -280,7 +314,7 @@ pub async fn connect(
     let mut paypal = earnest_paypal::Config::simulated(
         url,
         config.client_id.as_deref().unwrap_or("sim"),
-        Secret::new(config.secret.as_deref().unwrap_or("sim")),
+        config.secret.clone().unwrap_or_else(|| Secret::new("sim")),
     );
     paypal.webhook_cert_hosts = vec![format!("{host}:{port}")];
     paypal.webhook_root_pem = ca;
@@ -401,7 +435,7 @@ async fn first_operator(app: &App, data: Option<&Path>) -> Result<(), StartError
     let Some(path) = data.map(|dir| dir.join("operator.key")) else { return Ok(()) };
     let made = party::add_key(app, Principal::Operator, None, "first operator").await;
     let made = made.map_err(|why| failed(&why.0))?;
-    write_private(&path, &made.secret).map_err(|why| failed(&why))?;
+    write_private(&path, made.secret.expose()).map_err(|why| failed(&why))?;
     tracing::info!(path = %path.display(), "wrote the first operator key; keep it and remove the file");
     Ok(())
 }

@@ -126,7 +126,7 @@ pub(super) fn a_voucher_comes_with_its_hold(rows: &Rows, fold: &Fold, breaches: 
         }
         let other = |leg: &&Leg| match leg.credit.account {
             Account::SellerAccrued(seller) => seller != purchase.seller,
-            Account::PlatformRevenue | Account::Memo => false,
+            Account::PlatformRevenue | Account::MemoDay(_) => false,
             _ => true,
         };
         if chain.legs.iter().any(|leg| other(&leg)) {

@@ -92,6 +92,7 @@ pub const INVARIANTS: &[(&str, Invariant)] = &[
     ("each_line_stands_in_one_place", lines::each_line_stands_in_one_place),
     ("a_tab_owes_its_lines", settlements::a_tab_owes_its_lines),
     ("a_settlement_adds_up", settlements::a_settlement_adds_up),
+    ("a_tab_knows_what_was_captured", settlements::a_tab_knows_what_was_captured),
     ("an_open_outcome_keeps_its_hold", settlements::an_open_outcome_keeps_its_hold),
     ("an_intent_closes_on_evidence", settlements::an_intent_closes_on_evidence),
     ("a_capture_has_one_effect", settlements::a_capture_has_one_effect),

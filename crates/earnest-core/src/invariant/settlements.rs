@@ -44,6 +44,23 @@ pub(super) fn a_tab_owes_its_lines(rows: &Rows, fold: &Fold, breaches: &mut Vec<
     }
 }
 
+/// INVARIANT: a_tab_knows_what_was_captured
+///
+/// The running total on a tab is the sum over its settlements.
+pub(super) fn a_tab_knows_what_was_captured(rows: &Rows, _: &Fold, breaches: &mut Vec<String>) {
+    let mut sums: BTreeMap<_, i128> = BTreeMap::new();
+    for one in rows.settlements.values() {
+        let sum = sums.entry(one.tab).or_default();
+        *sum = sum.saturating_add(one.captured_micros.map_or(0, wide));
+    }
+    for tab in rows.tabs.values() {
+        let sum = sums.get(&tab.id).copied().unwrap_or_default();
+        if wide(tab.captured_micros) != sum {
+            breaches.push(format!("{} captured {sum} and says {}", tab.id, tab.captured_micros));
+        }
+    }
+}
+
 /// INVARIANT: a_settlement_adds_up
 ///
 /// Carry in + lines - carry out = what PayPal is asked for, in whole cents; and what was captured

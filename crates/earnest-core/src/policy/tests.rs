@@ -22,7 +22,7 @@ struct Case {
     agent_limits: Option<Value>,
     tab: TabFacts,
     seller_owns_url: bool,
-    self_dealing: bool,
+    dealing: Dealing,
     used: Used,
     asked: Vec<Timestamp>,
     approved: bool,
@@ -42,7 +42,7 @@ fn fine() -> Case {
     let owner_id = OwnerId::from_value(1);
     let mut owner = Owner::new(owner_id, "Ada", Zone::utc(), noon());
     let (vault, token) = (VaultId::from_value(1), "token".to_owned());
-    owner.funding = Some(Funding { vault, token, payer_id: None, email_sha256: None });
+    owner.funding = Some(Funding { vault, token, payer_sha256: None, email_sha256: None });
     Case {
         owner,
         agent: Agent::new(AgentId::from_value(2), owner_id, "scout", noon()),
@@ -50,7 +50,7 @@ fn fine() -> Case {
         agent_limits: Some(json!({})),
         tab: open(0, 1_000_000),
         seller_owns_url: true,
-        self_dealing: false,
+        dealing: Dealing::Apart,
         used: Used::default(),
         asked: Vec::new(),
         approved: false,
@@ -77,7 +77,7 @@ fn verdict(case: &Case) -> Decision {
         agent_policy: agent_policy.as_ref(),
         tab: case.tab,
         seller_owns_url: case.seller_owns_url,
-        self_dealing: case.self_dealing,
+        dealing: case.dealing,
         used: case.used,
         asked: &case.asked,
         approved: case.approved,
@@ -127,7 +127,7 @@ fn reasons_stand_in_order_of_precedence() {
     case.agent.paused = true;
     case.tab = TabFacts::Frozen;
     case.seller_owns_url = false;
-    case.self_dealing = true;
+    case.dealing = Dealing::Same;
     case.max_price = PRICE - 1;
     case.used.owner_session = micros(950_000);
     case.used.owner_day = micros(950_000);
@@ -156,7 +156,8 @@ fn reasons_stand_in_order_of_precedence() {
         ("tab_frozen", plain(|case| case.tab = TabFacts::Closed)),
         ("tab_closed", plain(|case| case.tab = open(950_000, 1_000_000))),
         ("merchant_not_allowed", plain(|case| case.seller_owns_url = true)),
-        ("merchant_not_allowed", plain(|case| case.self_dealing = false)),
+        ("merchant_not_allowed", plain(|case| case.dealing = Dealing::Untold)),
+        ("merchant_not_allowed", plain(|case| case.dealing = Dealing::Apart)),
         ("merchant_not_allowed", drop("sellers")),
         ("tool_not_allowed", drop("listings")),
         ("price_above_max", plain(|case| case.max_price = PRICE)),
@@ -216,6 +217,42 @@ fn an_agents_field_overrides_and_null_inherits() {
     check("per_call_cap", |case| {
         case.agent_limits = Some(json!({ "per_call_cap_micros": 0 }));
     });
+}
+
+/// Every field of an agent's: one that allows over an owner's that does not, and the other way round.
+#[test]
+fn every_field_of_an_agents_overrides_alike() {
+    let seller = SellerId::from_value(3);
+    // Those that count on the agent's own accounts, or on none.
+    for (field, allows, denies, reason) in [
+        ("per_call_cap_micros", json!(PRICE), json!(1), "per_call_cap"),
+        ("session_cap_micros", json!(PRICE), json!(1), "session_cap"),
+        ("day_cap_micros", json!(PRICE), json!(1), "daily_cap"),
+        ("approve_above_micros", json!(PRICE), json!(1), "ask"),
+        (
+            "rate",
+            json!({ "count": 9, "per_seconds": 60 }),
+            json!({ "count": 1, "per_seconds": 60 }),
+            "rate_limit",
+        ),
+        ("sellers", json!([seller]), json!([]), "merchant_not_allowed"),
+        ("listings", json!(["GET /weather/*"]), json!([]), "tool_not_allowed"),
+    ] {
+        let with = |owner: Option<&Value>, agent: Option<&Value>| {
+            let limits = |value: Option<&Value>| Some(json!({ field: value }));
+            let (owner, agent) = (limits(owner), limits(agent));
+            move |case: &mut Case| {
+                case.asked = vec![seconds_ago(1)];
+                (case.owner_limits, case.agent_limits) = (owner, agent);
+            }
+        };
+        check(reason, with(Some(&denies), None));
+        check(reason, with(Some(&allows), Some(&denies)));
+        check("allow", with(Some(&allows), None));
+        // The caps of a window bind on the owner's accounts as well, whatever the agent's say.
+        let window = matches!(field, "session_cap_micros" | "day_cap_micros");
+        check(if window { reason } else { "allow" }, with(Some(&denies), Some(&allows)));
+    }
 }
 
 /// An owner's cap and an agent's each have an account of their own, so both bind.

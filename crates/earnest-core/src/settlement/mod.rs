@@ -20,7 +20,7 @@ use crate::problem::{Code, Refusal};
 use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
 use crate::time::Timestamp;
-use crate::treasurer::{Plan, plan};
+use crate::treasurer::{Plan, count_small, plan};
 use crate::unit::{
     Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
 };
@@ -218,7 +218,7 @@ impl Unit for Settle {
         };
         let totals = view.totals(tab.owed())?;
         let room = self.room(view, owner)?;
-        match plan(tab, &totals, room, self.asked, &self.settings, now) {
+        match plan(tab, owner, &totals, room, self.asked, &self.settings, now) {
             Plan::Wait { why } => Ok(Effects::answer(Settled::Waited(why))),
             Plan::Carry { why } => end(owner, tab, totals.collectible(), why),
             Plan::Settle { .. } if owner.funding.is_none() => Ok(Effects::answer(Settled::Waited(
@@ -370,6 +370,7 @@ impl Settle {
             tab.carry_micros = settlement.carry_out_micros;
             tab.unsettled_since = None;
         }
+        count_small(&mut owner, &settlement, &self.settings, now);
         tab.settlements = settlement.n;
         tab.open_settlement = Some(settlement.id);
         tab.retry = None;

@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use crate::suspense::{Suspended, Why};
 use crate::tab::{LineRange, Tab, TabState, add, other_frozen, touch_tabs};
 use crate::time::{Timestamp, after};
+use crate::treasurer::uncount_small;
 use crate::unit::{Effects, Stop, Touches, Unit, View};
 
 /// Records what became of a settlement's intent.
@@ -228,6 +229,7 @@ impl RecordOutcome {
         // What came short stays on the tab, for the next settlement.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
+        state.tab.captured_micros = add(state.tab.captured_micros, charge.amount)?;
         state.settlement.state = if charge.amount == asked {
             SettlementState::Captured
         } else {
@@ -373,6 +375,7 @@ impl Recording {
         }
         self.tab.carry_micros = self.settlement.carry_in_micros;
         self.tab.unsettled_since = self.settlement.since.or(self.tab.unsettled_since);
+        uncount_small(&mut self.owner, self.settlement.id);
         self.settlement.state = SettlementState::Declined;
         self.settlement.issue = Some(issue);
         self.settlement.ended_at = Some(now);

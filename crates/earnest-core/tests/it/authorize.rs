@@ -1,9 +1,10 @@
 //! `request_id`: what the same id means, with the same and with other arguments, in every state.
 
-use earnest_core::admin::{Pausable, RevokeKey};
-use earnest_core::answer::Verdict;
-use earnest_core::authorize::Outcome;
-use earnest_core::party::{Agent, ApiKey, Principal, RateWindow};
+use earnest_core::admin::{Pausable, Proof, RecordProof, RevokeKey};
+use earnest_core::answer::{RevokeGrant, Verdict};
+use earnest_core::authorize::{Authorize, Outcome};
+use earnest_core::id::{KeyId, SellerId};
+use earnest_core::party::{Agent, ApiKey, Principal, RateWindow, Seller};
 use earnest_core::policy::{Limits, PolicySubject};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::quote::{Price, Quote};
@@ -229,6 +230,147 @@ fn a_reissue_is_refused_while_paused_frozen_closing_or_too_old() {
     });
 }
 
+/// The money is reserved, so no cap is asked again; but who may buy, from whom, and for how much is.
+#[test]
+fn a_reissue_asks_again_what_can_have_changed() {
+    type Change = fn(&World, Buyer, &Shop, &mut Authorize);
+    fn limit(world: &World, buyer: Buyer, limits: Limits) {
+        world.limit(PolicySubject::Agent(buyer.agent), buyer.owner, limits);
+    }
+    let table: [(&str, Change); 7] = [
+        ("held", |world, buyer, _, _| {
+            let limits = Limits { day_cap_micros: Some(micros(1)), ..Limits::default() };
+            limit(world, buyer, limits);
+        }),
+        ("policy_denied/merchant_not_allowed", |world, buyer, _, _| {
+            limit(world, buyer, Limits { sellers: Some(Vec::new()), ..Limits::default() });
+        }),
+        ("policy_denied/tool_not_allowed", |world, buyer, _, _| {
+            limit(world, buyer, Limits { listings: Some(Vec::new()), ..Limits::default() });
+        }),
+        ("policy_denied/price_above_max", |_, _, _, unit| unit.max_price = micros(9_999)),
+        ("policy_denied/merchant_not_allowed", |world, _, shop, _| {
+            lists(world, shop.id, &shop.origin, &[]);
+        }),
+        ("policy_denied/merchant_not_allowed", |world, buyer, shop, _| {
+            let recipient = world.row::<Seller>(shop.id).payout_recipient;
+            world.fund_by(buyer.owner, None, recipient.as_deref());
+        }),
+        ("unauthenticated", |_, _, _, unit| unit.api_key = KeyId::from_value(7)),
+    ];
+    each(|world| {
+        for (expect, change) in &table {
+            let (buyer, shop) = (world.buyer(), world.shop());
+            let mut quote = world.fixed(&shop, 10_000);
+            world.buy_as(buyer, ID, &quote);
+            world.pass(120);
+            quote.expires_at = earnest_core::time::after(world.now(), 600);
+            let mut unit = world.unit(buyer, ID, &quote);
+            change(world, buyer, &shop, &mut unit);
+            let head = world.head();
+            match world.run(unit) {
+                Ok(answer) => {
+                    assert!(matches!(answer.outcome, Outcome::Held(_)), "{answer:?}");
+                    assert_eq!(*expect, "held");
+                }
+                Err(SubmitError::Refused(refusal)) => {
+                    assert_eq!(crate::world::said(&refusal), *expect);
+                    assert_eq!(world.head(), head, "a refused re-issue writes nothing");
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reissue_needs_the_grant_that_allowed_it() {
+    each(|world| {
+        let limits = Limits { approve_above_micros: Some(micros(1_000)), ..Limits::default() };
+        let (buyer, shop) = (world.buyer_with(limits), world.shop());
+        let fresh = |mut quote: Quote| {
+            quote.expires_at = earnest_core::time::after(world.now(), 600);
+            quote
+        };
+        for ended in [true, false] {
+            let id = if ended { "ended" } else { "taken back" };
+            let quote = fresh(world.fixed(&shop, 10_000));
+            let (_, approval) = world.ask(buyer, id, &quote);
+            let grant = world.grant(&approval, 10_000, 300);
+            world.buy_as(buyer, id, &quote);
+            world.pass(120);
+            assert_eq!(world.word(buyer, id, &fresh(quote.clone())), "held", "the grant lives");
+            if ended {
+                world.pass(300);
+            } else {
+                world.pass(120);
+                let (owner, agent) = (buyer.owner, buyer.agent);
+                world.run(RevokeGrant { owner, agent, grant }).unwrap();
+            }
+            let again = world.word(buyer, id, &fresh(quote));
+            assert_eq!(again, "policy_denied/grant_exhausted", "{id}");
+        }
+    });
+}
+
+/// What an origin said when it was asked.
+fn lists(world: &World, seller: SellerId, origin: &str, listed: &[SellerId]) {
+    let proof = Proof::Lists(listed.to_vec());
+    world.run(RecordProof { seller, origin: origin.to_owned(), proof }).unwrap();
+}
+
+#[test]
+fn a_proof_of_an_origin_is_renewed_or_counts_no_more() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let ask = |id: &str| world.word(buyer, id, &world.fixed(&shop, 1_000));
+        let day = hours(24);
+        world.pass(7 * day);
+        assert_eq!(ask("a"), "held");
+        world.pass(1);
+        assert_eq!(ask("b"), "policy_denied/merchant_not_allowed");
+        // Silence renews nothing; its own list does.
+        let silent =
+            RecordProof { seller: shop.id, origin: shop.origin.clone(), proof: Proof::Silent };
+        let row = world.run(silent).unwrap();
+        let next = row.origins[0].next_check_at.unwrap();
+        assert_eq!(next, earnest_core::time::after(world.now(), 3600), "and is asked again soon");
+        assert_eq!(ask("b"), "policy_denied/merchant_not_allowed");
+        lists(world, shop.id, &shop.origin, &[shop.id]);
+        assert_eq!(ask("b"), "held");
+        // An answer without the seller ends it at once, and is told.
+        let mark = world.head();
+        lists(world, shop.id, &shop.origin, &[]);
+        assert_eq!(ask("c"), "policy_denied/merchant_not_allowed");
+        assert!(world.events_since(mark).contains(&"alarm.origin_lost".to_owned()));
+        assert_eq!(world.row::<Seller>(shop.id).origins[0].next_check_at, None);
+    });
+}
+
+#[test]
+fn two_sellers_who_claim_one_origin_are_both_stopped() {
+    each(|world| {
+        let (buyer, shop, other) = (world.buyer(), world.shop(), world.shop());
+        let also = Shop { id: other.id, origin: shop.origin.clone() };
+        let ask = |shop: &Shop, id: &str| world.word(buyer, id, &world.fixed(shop, 1_000));
+        // One list that names both is a market with two stalls.
+        lists(world, other.id, &shop.origin, &[shop.id, other.id]);
+        assert_eq!((ask(&shop, "a"), ask(&also, "b")), ("held".to_owned(), "held".to_owned()));
+        // One that names the newcomer alone: who is right is not for us to say.
+        let mark = world.head();
+        lists(world, other.id, &shop.origin, &[other.id]);
+        for (shop, id) in [(&shop, "c"), (&also, "d")] {
+            assert_eq!(ask(shop, id), "policy_denied/merchant_not_allowed");
+        }
+        let alarms = world.events_since(mark);
+        assert_eq!(alarms.iter().filter(|kind| *kind == "alarm.origin_contested").count(), 1);
+        // Asked for the other, the origin says the same: it is lost, and the rest goes on.
+        lists(world, shop.id, &shop.origin, &[other.id]);
+        assert_eq!(ask(&shop, "c"), "policy_denied/merchant_not_allowed");
+        assert_eq!(ask(&also, "d"), "held");
+    });
+}
+
 #[test]
 fn a_shown_voucher_needs_no_policy_but_a_live_key() {
     each(|world| {
@@ -242,10 +384,14 @@ fn a_shown_voucher_needs_no_policy_but_a_live_key() {
         let principal = Principal::Agent(buyer.agent);
         world.run(RevokeKey { principal, hash: key.hash, owner: Some(buyer.owner) }).unwrap();
         assert_eq!(world.word(buyer, ID, &quote), "unauthenticated");
+        let head = world.head();
         assert_eq!(world.word(buyer, "fresh", &quote), "unauthenticated");
+        assert_eq!(world.head(), head, "a dead key's request leaves nothing, not even its id");
         assert_eq!(world.all::<Purchase>().len(), 1);
         let other = Buyer { key: world.add_key(principal, Some(buyer.owner)).id, ..buyer };
         world.pause(Pausable::Owner(buyer.owner), false);
+        let another = world.fixed(&shop, 20_000);
+        assert_eq!(world.word(other, "fresh", &another), "held", "the id was left free");
         assert_eq!(world.word(other, ID, &quote), "again held");
     });
 }

@@ -115,3 +115,29 @@ fn the_same_request_sixty_four_times_at_once_is_one_hold() {
         assert_eq!(world.thousandths(Account::TabOwed(world.open_tab(buyer))), "300/0/0/0");
     });
 }
+
+/// A purchase has a leg of money and several that only count. Those must not be what refuses it:
+/// near the most that an account can hold, the accounts of money say no first.
+#[test]
+fn what_only_counts_is_never_full_first() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let line = Some(earnest_core::money::Micros::MAX);
+        let (owner, unfreeze) = (buyer.owner, false);
+        world.run(earnest_core::admin::SetCredit { owner, line, unfreeze }).unwrap();
+        let most = earnest_core::money::Micros::MAX.get();
+        // Five days of a sixth each: five sixths of what one account of money can hold.
+        for day in 0..5 {
+            world.spend(buyer, &shop, most / 6);
+            world.pass(crate::world::hours(24));
+            let owed = world.totals(Account::TabOwed(world.open_tab(buyer)).usd());
+            assert_eq!(owed.debits_posted.get(), (day + 1) * (most / 6));
+        }
+        // Past that it is an account of money that says no, and the books still balance.
+        let past = world.authorize(buyer, "past", &world.fixed(&shop, most / 3));
+        let denied = |answer: &earnest_core::authorize::Answer| {
+            matches!(answer.outcome, Outcome::Denied(..))
+        };
+        assert!(past.is_err() || past.is_ok_and(|answer| denied(&answer)));
+    });
+}

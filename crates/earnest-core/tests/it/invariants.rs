@@ -406,3 +406,17 @@ fn an_approval_works_once() {
         ],
     );
 }
+
+#[test]
+fn a_tab_knows_what_was_captured() {
+    notices(
+        "a_tab_knows_what_was_captured",
+        &[
+            |rows, _| {
+                let captured = settlement(rows, SettlementState::Captured).tab;
+                rows.tabs.get_mut(&captured).unwrap().captured_micros = Micros::ZERO;
+            },
+            |rows, _| busy_tab(rows).captured_micros = Micros::MAX,
+        ],
+    );
+}

@@ -9,11 +9,14 @@ use earnest_core::id::{AgentId, OwnerId, SellerId};
 use earnest_core::intent::Fate;
 use earnest_core::ledger::Account;
 use earnest_core::party::{Agent, ApiKey, Owner, Principal, Seller};
+use earnest_core::payer::Standing;
 use earnest_core::policy::{Limits, Policy, PolicySubject, PolicyVersion};
+use earnest_core::report::Step;
 use earnest_core::settings::Settings;
 use earnest_core::tab::TabState;
 use earnest_core::time::Zone;
 use earnest_core::vault::{Remove, Vault, VaultState};
+use earnest_core::voucher::{self, ReportOutcome};
 use earnest_store::SubmitError;
 
 use crate::world::{World, each, each_with, micros};
@@ -241,6 +244,102 @@ fn owner_and_seller_who_are_one_person_get_no_credit() {
                 "policy_denied/merchant_not_allowed"
             );
         }
+    });
+}
+
+/// A shop that is paid out to somebody.
+fn shop_of(world: &crate::world::World, recipient: Option<&str>) -> crate::world::Shop {
+    let (creation, id) = (world.creation("Me"), SellerId::new(world.seed()));
+    let payout_recipient = recipient.map(str::to_owned);
+    world.run(CreateSeller { creation, id, payout_recipient, commission_ppm: 0 }).unwrap();
+    let origin = format!("https://me{id}.example").to_lowercase();
+    let put = earnest_core::admin::PutOrigin { seller: id, origin: origin.clone(), proved: true };
+    world.run(put).unwrap();
+    crate::world::Shop { id, origin }
+}
+
+#[test]
+fn a_seller_that_nobody_knows_gets_no_credit() {
+    each(|world| {
+        let buyer = world.buyer();
+        let quote = world.fixed(&shop_of(world, None), 1_000);
+        assert_eq!(world.word(buyer, "a", &quote), "policy_denied/merchant_not_allowed");
+    });
+    let settings = Settings { sellers_need_recipient: false, ..Settings::default() };
+    each_with(&settings, |world| {
+        let buyer = world.buyer();
+        let quote = world.fixed(&shop_of(world, None), 1_000);
+        assert_eq!(world.word(buyer, "a", &quote), "held");
+    });
+}
+
+#[test]
+fn an_account_that_once_paid_for_the_owner_is_still_the_owner() {
+    each(|world| {
+        let buyer = world.buyer();
+        let first = world.owned(buyer).funding.unwrap();
+        world.fund_by(buyer.owner, Some("ANOTHER"), Some("another@example.com"));
+        assert_ne!(world.owned(buyer).funding.unwrap().payer_sha256, first.payer_sha256);
+        let quote = world.fixed(&shop_of(world, Some(&format!("PAYER{}", buyer.owner))), 1_000);
+        assert_eq!(world.word(buyer, "a", &quote), "policy_denied/merchant_not_allowed");
+    });
+}
+
+#[test]
+fn one_line_a_payer() {
+    each(|world| {
+        let shop = world.shop();
+        let quote = world.fixed(&shop, 1_000);
+        let fresh = |id, address| {
+            let buyer = world.agent(world.owner());
+            world.limit(PolicySubject::Owner(buyer.owner), buyer.owner, Limits::default());
+            world.fund_by(buyer.owner, id, address);
+            buyer
+        };
+        let first = fresh(Some("ANN"), Some("ann@example.com"));
+        assert_eq!(world.word(first, "a", &quote), "held");
+        // The same account by its id, or by its address: no second line, and that is said.
+        let mut shared = Vec::new();
+        for (id, address) in [
+            (Some("ANN"), Some("other@example.com")),
+            (Some("OTHER"), Some("Ann@Example.com")),
+            (None, Some("ann@example.com")),
+        ] {
+            let second = fresh(id, address);
+            assert_eq!(world.owned(second).payer, Standing::Shared);
+            assert_eq!(world.word(second, "a", &quote), "policy_denied/tab_limit");
+            shared.push(second);
+        }
+        // Removing it frees nothing: who ran up one tab gets no fresh line with the next.
+        let vault = world.owned(first).funding.unwrap().vault;
+        world.run(Remove { owner: first.owner, vault }).unwrap();
+        world.fund_by(shared[0].owner, Some("ANN"), None);
+        assert_eq!(world.word(shared[0], "b", &quote), "policy_denied/tab_limit");
+        // An account of its own gives a line, and so does the operator's word.
+        world.fund_by(shared[1].owner, Some("BOB"), Some("bob@example.com"));
+        assert_eq!(world.word(shared[1], "b", &quote), "held");
+        let line = Some(crate::world::micros(5_000));
+        let unfreeze = false;
+        world.run(SetCredit { owner: shared[2].owner, line, unfreeze }).unwrap();
+        assert_eq!(world.word(shared[2], "b", &quote), "held");
+        // Nobody knows whose it is.
+        let untold = fresh(None, None);
+        assert_eq!(world.owned(untold).payer, Standing::Untold);
+        assert_eq!(world.word(untold, "a", &quote), "policy_denied/tab_limit");
+    });
+}
+
+#[test]
+fn a_late_line_pays_nobody_himself() {
+    each(|world| {
+        let buyer = world.buyer();
+        let shop = shop_of(world, Some("LATER"));
+        let held = world.buy(buyer, &shop, 1_000);
+        world.outlive();
+        assert!(world.expire(held.id));
+        world.fund_by(buyer.owner, Some("LATER"), None);
+        let step = world.report(&world.told(&world.claims(&held), voucher::Fate::Redeemed));
+        assert_eq!(step, Step::Done(ReportOutcome::LateUnbilled, None));
     });
 }
 

@@ -409,7 +409,8 @@ fn a_result_of_something_else_is_a_bug_and_changes_nothing() {
 
 #[test]
 fn two_declined_tabs_freeze_until_both_are_paid() {
-    each(|world| {
+    let settings = Settings { small_settlements_per_day: 9, ..Settings::default() };
+    each_with(&settings, |world| {
         let (buyer, shop, first) = planned(world);
         // The first tab ends with its settlement under way; another opens.
         world.close(buyer.owner, first.tab).unwrap();

@@ -170,6 +170,79 @@ fn exposure_counts_from_the_oldest_line_that_is_in_no_settlement() {
     });
 }
 
+#[test]
+fn few_small_settlements_a_day() {
+    each_with(&Settings::default(), |world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let asked = |cents: i64| {
+            world.spend(buyer, &shop, cents * 10_000);
+            let tab = world.open_tab(buyer);
+            (tab, world.treasure(buyer.owner, tab, true))
+        };
+        for _ in 0..2 {
+            let (_, settled) = asked(1);
+            let Settled::Planned(settlement) = settled else { panic!("{settled:?}") };
+            world.capture(&settlement);
+        }
+        // The third is not made, and says what it would cost.
+        let (tab, third) = asked(1);
+        let Settled::Waited(why) = third else { panic!("{third:?}") };
+        assert!(why.contains("$0.01 would cost $0.49") && why.contains("2 in 24 h"), "{why}");
+        assert_eq!(world.thousandths(Account::TabOwed(tab)), "0/30/0/20");
+        // Closing is no way around it: the tab closes, and its rest goes to the next one.
+        world.close(buyer.owner, tab).unwrap();
+        let closed = world.treasure(buyer.owner, tab, false);
+        let Settled::Carried(why) = closed else { panic!("{closed:?}") };
+        assert!(why.contains("would cost $0.49"), "{why}");
+        assert_eq!(world.tab(tab).state, TabState::Closed);
+        let (next, fourth) = asked(1);
+        assert!(matches!(fourth, Settled::Waited(_)), "{fourth:?}");
+        assert_eq!(world.thousandths(Account::TabOwed(next)), "0/20/0/0");
+        // What is worth a fee settles as often as anybody asks.
+        let (_, worth) = asked(500);
+        let Settled::Planned(settlement) = worth else { panic!("{worth:?}") };
+        world.capture(&settlement);
+        // A day after the first of them there is room for another.
+        world.pass(hours(24));
+        let (_, settled) = asked(1);
+        assert!(matches!(settled, Settled::Planned(_)), "{settled:?}");
+    });
+}
+
+#[test]
+fn a_limit_of_the_owners_own_buys_no_more_small_settlements() {
+    each_with(&Settings::default(), |world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        let limits = earnest_core::policy::Limits {
+            tab_limit_micros: Some(micros(20_000)),
+            ..Default::default()
+        };
+        let subject = earnest_core::policy::PolicySubject::Owner(buyer.owner);
+        world.limit(subject, buyer.owner, limits);
+        for round in 0..3 {
+            world.spend(buyer, &shop, 20_000);
+            let captures = look(world, buyer);
+            assert_eq!(captures, usize::from(round < 2), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_declined_small_settlement_does_not_count() {
+    each_with(&Settings::default(), |world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 10_000);
+        let tab = world.open_tab(buyer);
+        for _ in 0..5 {
+            let settlement = world.settle(buyer.owner, tab);
+            world.decline(&settlement);
+        }
+        let settlement = world.settle(buyer.owner, tab);
+        world.capture(&settlement);
+        assert_eq!(world.owned(buyer).small_settlements.len(), 1);
+    });
+}
+
 /// A step of the life of one owner's tabs.
 #[derive(Clone, Debug)]
 enum Step {

@@ -204,6 +204,12 @@ impl World {
     pub fn head(&self) -> u64 {
         self.store.reader().head().unwrap().seq
     }
+
+    /// The kinds of the events after that entry.
+    pub fn events_since(&self, seq: u64) -> Vec<String> {
+        let events = self.store.reader().events(seq, 100).unwrap().events;
+        events.into_iter().map(|event| event.event.kind).collect()
+    }
 }
 
 /// People.
@@ -258,7 +264,8 @@ impl World {
 
     pub fn shop_with(&self, commission_ppm: u32) -> Shop {
         let (creation, id) = (self.creation("Weather"), SellerId::new(self.seed()));
-        self.run(CreateSeller { creation, id, payout_recipient: None, commission_ppm }).unwrap();
+        let payout_recipient = Some(format!("{id}@shops.example"));
+        self.run(CreateSeller { creation, id, payout_recipient, commission_ppm }).unwrap();
         let origin = format!("https://shop{}.example", self.ids.get());
         self.run(PutOrigin { seller: id, origin: origin.clone(), proved: true }).unwrap();
         Shop { id, origin }
@@ -328,13 +335,28 @@ impl World {
         vault: VaultId,
         intent: IntentId,
     ) -> Result<Vault, SubmitError> {
+        let payer = (Some(format!("PAYER{owner}")), Some(format!("{owner}@example.com")));
+        self.finish_vault_by(owner, vault, intent, payer)
+    }
+
+    /// Puts a payment method of somebody's on file: a PayPal id, an address.
+    pub fn fund_by(&self, owner: OwnerId, id: Option<&str>, address: Option<&str>) {
+        let vault = self.begin_vault(owner);
+        let intent = self.confirm_vault(vault);
+        let payer = (id.map(str::to_owned), address.map(str::to_owned));
+        self.finish_vault_by(owner, vault, intent, payer).unwrap();
+    }
+
+    fn finish_vault_by(
+        &self,
+        owner: OwnerId,
+        vault: VaultId,
+        intent: IntentId,
+        (payer_id, email): (Option<String>, Option<String>),
+    ) -> Result<Vault, SubmitError> {
         let fence = self.claim(intent)?.fence;
-        let token = PaymentToken {
-            token: format!("token of {vault}"),
-            customer: None,
-            payer_id: Some(format!("PAYER{owner}")),
-            email: Some(format!("{owner}@example.com")),
-        };
+        let token =
+            PaymentToken { token: format!("token of {vault}"), customer: None, payer_id, email };
         let replaces = self.row::<Owner>(owner).funding.map(|funding| funding.vault);
         let (fate, evidence) = (Fate::Done(token), self.evidence("answer"));
         self.run(RecordToken { owner, replaces, vault, intent, fence, fate, evidence })

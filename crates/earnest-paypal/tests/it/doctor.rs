@@ -1,5 +1,6 @@
 //! What `doctor` finds, and that it only reads.
 
+use earnest_core::party::address_digest;
 use earnest_paypal::doctor::{Check, Finding, Known, checks};
 
 use crate::server::{Reply, Server, json};
@@ -46,8 +47,8 @@ fn finding(checks: &[Check], name: &str, detail: &str) -> Finding {
 #[tokio::test]
 async fn a_good_app_has_nothing_bad_and_nothing_is_written() {
     let server = paypal(SCOPES.to_vec()).await;
-    let payers = ["VYYFH3WJ4JPJQ".to_owned()];
-    let known = Known { webhook_id: Some("HOOK1"), payer_ids: &payers };
+    let payers = [address_digest("VYYFH3WJ4JPJQ")];
+    let known = Known { webhook_id: Some("HOOK1"), payers: &payers };
     let found = checks(&server.client(), known).await;
     let bad = |check: &&Check| matches!(check.finding, Finding::Bad | Finding::Warning);
     assert_eq!(found.iter().find(bad), None);
@@ -59,7 +60,7 @@ async fn a_good_app_has_nothing_bad_and_nothing_is_written() {
 #[tokio::test]
 async fn what_is_missing_is_named() {
     let server = paypal(vec!["services/payments/realtimepayment"]).await;
-    let found = checks(&server.client(), Known { webhook_id: Some("GONE"), payer_ids: &[] }).await;
+    let found = checks(&server.client(), Known { webhook_id: Some("GONE"), payers: &[] }).await;
     assert_eq!(finding(&found, "scope", "orders"), Finding::Good);
     assert_eq!(finding(&found, "scope", "vault"), Finding::Bad);
     assert_eq!(finding(&found, "scope", "search"), Finding::Bad);
@@ -70,8 +71,8 @@ async fn what_is_missing_is_named() {
 #[tokio::test]
 async fn a_payer_who_is_the_merchant_is_found() {
     let server = paypal(SCOPES.to_vec()).await;
-    let payers = ["7KNGBPH2U58GQ".to_owned()];
-    let known = Known { webhook_id: None, payer_ids: &payers };
+    let payers = [address_digest("7KNGBPH2U58GQ")];
+    let known = Known { webhook_id: None, payers: &payers };
     let found = checks(&server.client(), known).await;
     assert_eq!(finding(&found, "buyer_is_not_seller", ""), Finding::Bad);
     assert_eq!(finding(&found, "webhook", "none configured"), Finding::Warning);

@@ -543,7 +543,7 @@ async fn doctor_finds_a_full_account_healthy() {
     let sim = simulator().await;
     let client = client(&sim);
     let payers = ["VYYFH3WJ4JPJQ".to_owned()];
-    let found = doctor::checks(&client, Known { webhook_id: None, payer_ids: &payers }).await;
+    let found = doctor::checks(&client, Known { webhook_id: None, payers: &payers }).await;
     let bad: Vec<_> = found.iter().filter(|check| check.finding == Finding::Bad).collect();
     assert!(bad.is_empty(), "{bad:?}");
     let same = found.iter().find(|check| check.name == "buyer_is_not_seller").unwrap();

@@ -56,6 +56,8 @@ pub struct Books {
     pub poison: Option<String>,
     /// A report of this voucher is answered `rejected`.
     pub reject: Option<String>,
+    /// A report of this voucher is answered `again`.
+    pub again: Option<String>,
     pub key_fetches: u32,
     seeds: u128,
 }
@@ -267,6 +269,8 @@ async fn report(
             books.reports.push(report.clone());
             let outcome = if is(&books.reject, report) {
                 ReportOutcome::Rejected
+            } else if is(&books.again, report) {
+                ReportOutcome::Again
             } else {
                 book(books, report, &claims)
             };

@@ -137,6 +137,26 @@ async fn a_rejected_report_is_counted_and_not_repeated() {
 }
 
 #[tokio::test]
+async fn a_report_that_was_not_taken_in_is_sent_again_and_holds_up_no_other() {
+    let earnest = Earnest::start().await;
+    let shop = Shop::open(&earnest, app).await;
+    let voucher = earnest.voucher(&shop.url("/weather"), 20_000);
+    earnest.books(|books| books.again = Some(voucher.clone()));
+    assert_eq!(shop.get("/weather", Some(&voucher)).await.status, 200);
+    earnest.until("the first attempt", |books| !books.reports.is_empty()).await;
+    buy(&earnest, &shop).await;
+    earnest.until("the other one", |books| books.outstanding() == 20_000).await;
+    let sent = |books: &crate::earnest::Books| {
+        books.reports.iter().filter(|report| report.voucher == voucher).count()
+    };
+    earnest.until("another attempt", |books| sent(books) > 1).await;
+    earnest.books(|books| books.again = None);
+    earnest.until("both", |books| books.outstanding() == 40_000).await;
+    assert!(shop.seller.shutdown(PATIENCE).await);
+    assert_eq!(shop.seller.status().rejected, 0);
+}
+
+#[tokio::test]
 async fn many_reports_go_in_batches_of_at_most_500() {
     let earnest = Earnest::start().await;
     let folder = tempfile::tempdir().unwrap();

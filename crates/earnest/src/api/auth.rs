@@ -5,8 +5,8 @@ use axum::extract::FromRequestParts;
 use earnest_core::id::{AgentId, KeyId, OwnerId, SellerId};
 use earnest_core::party::{Agent, ApiKey, Principal};
 use earnest_core::problem::{Code, Refusal};
-use http::header;
 use http::request::Parts;
+use http::{Request, header};
 use sha2::{Digest as _, Sha256};
 
 use super::cookie::{self, Cookie};
@@ -32,14 +32,7 @@ impl FromRequestParts<App> for Caller {
         }
         let unknown =
             || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
-        let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
-        let (Some(value), None) = (values.next(), values.next()) else { return Err(unknown()) };
-        let key = value.to_str().ok().and_then(|value| {
-            let (scheme, key) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
-        });
-        let key = key.filter(|key| key.starts_with("ek_") && key.len() <= MAX_KEY_BYTES);
-        let hash: [u8; 32] = Sha256::digest(key.ok_or_else(unknown)?).into();
+        let hash = hash_of(parts).ok_or_else(unknown)?;
         let era = match app.recall(&hash) {
             Ok(verified) => return Ok(Self(verified)),
             Err(era) => era,
@@ -64,6 +57,31 @@ async fn browser(parts: &Parts, app: &App) -> ApiResult<Option<Caller>> {
     }
     let principal = Principal::Owner(row.owner);
     Ok(Some(Caller(Verified { principal, key: None, owner: Some(row.owner) })))
+}
+
+/// Whether the credential in these headers is still good, looked up anew.
+pub fn still_live(app: &App, headers: &http::HeaderMap) -> bool {
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(cookie) = Cookie::SignIn.read(app, headers)
+    {
+        // As below.
+        return sign_in::live(app, &cookie).map_or(true, |row| row.is_some());
+    }
+    let mut parts = Request::new(()).into_parts().0;
+    parts.headers.clone_from(headers);
+    let found = hash_of(&parts).is_some_and(|hash| matches!(look_up(app, hash), Ok(Some(_))));
+    // Where the books cannot be read now, that is not the key's fault.
+    found || app.store.reader().head().is_err()
+}
+
+/// The SHA-256 of the one key in the headers.
+fn hash_of(parts: &Parts) -> Option<[u8; 32]> {
+    let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    let key = scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())?;
+    let fits = key.starts_with("ek_") && key.len() <= MAX_KEY_BYTES;
+    fits.then(|| Sha256::digest(key).into())
 }
 
 /// The lookup is by the hash of the whole key, so there is no secret left to compare byte by byte:

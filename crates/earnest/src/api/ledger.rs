@@ -127,6 +127,7 @@ impl Own {
             Account::SellerDebt(_) => "seller:debt",
             Account::CaptureRefundable(_) => "capture:refundable",
             Account::Limit(..) => "limit",
+            Account::MemoDay(_) => "memo",
             Account::PaypalCash
             | Account::PaypalFees
             | Account::OperatorFunds

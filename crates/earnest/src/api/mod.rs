@@ -26,7 +26,9 @@ pub mod auth;
 pub mod cookie;
 pub mod csv;
 pub mod error;
+pub mod events;
 mod exact;
+pub mod hooks;
 pub mod ledger;
 pub mod methods;
 pub mod parties;
@@ -124,6 +126,12 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::confirm_not_charged))
         .routes(routes!(paypal::suspense))
         .routes(routes!(paypal::reversals))
+        .routes(routes!(events::stream))
+        .routes(routes!(hooks::create, hooks::list))
+        .routes(routes!(hooks::get, hooks::remove))
+        .routes(routes!(hooks::enable))
+        .routes(routes!(hooks::deliveries))
+        .routes(routes!(hooks::resend))
         .routes(routes!(receipts::show))
         .routes(routes!(receipts::verify))
         .routes(routes!(wellknown::jwks))
@@ -254,7 +262,9 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
 /// Whether the client takes what the API gives. Asked before anything is done: an answer that
 /// cannot be read would leave the client not knowing what it bought.
 fn acceptable(request: &Request) -> bool {
-    !request.uri().path().starts_with("/v1/") || accept::anything(request.headers())
+    let (path, headers) = (request.uri().path(), request.headers());
+    let stream = path == "/v1/events" && accept::weight(headers, "text", "event-stream") > 0;
+    stream || !path.starts_with("/v1/") || accept::anything(headers)
 }
 
 /// The refusal behind an answer. What the framework refused by itself becomes one of ours, so that

@@ -231,7 +231,7 @@ pub(super) async fn new_key(
             }
         }
     }
-    Ok((StatusCode::CREATED, axum::Json(view::key(&key.row, Some(key.secret)))))
+    Ok((StatusCode::CREATED, axum::Json(view::key(&key.row, Some(key.secret.expose().to_owned())))))
 }
 
 /// What an agent starts from.

@@ -259,10 +259,11 @@ pub async fn list(
         }
         Principal::Agent(agent) => {
             let page = own_page(&app, whose(&caller, named)?, agent, cursor, limit)?;
-            List::of(page, |row| view::purchase(&row))
+            List::try_of(page, |row| view::purchase_now(&app, &row))?
         }
         Principal::Owner(_) | Principal::Operator => {
-            List::of(all("purchases", &whose(&caller, named)?)?, |row| view::purchase(&row))
+            let page = all("purchases", &whose(&caller, named)?)?;
+            List::try_of(page, |row| view::purchase_now(&app, &row))?
         }
     };
     Ok(csv::answer("purchases", &headers, query.format, list))
@@ -291,7 +292,7 @@ pub async fn get(
     let row = find(&app, &caller, &text)?;
     Ok(axum::Json(match caller.0.principal {
         Principal::Seller(_) => view::purchase_for_seller(&row),
-        _ => view::purchase(&row),
+        _ => view::purchase_now(&app, &row)?,
     }))
 }
 

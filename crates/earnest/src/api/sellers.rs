@@ -222,10 +222,10 @@ struct ReportedBody {
     /// The purchase, where it could be read.
     #[schema(required = false, nullable = false)]
     purchase: Option<String>,
-    /// `billed`, `released`, `late_billed`, `late_unbilled`, `already_billed`, `serving` or
-    /// `rejected`.
+    /// `billed`, `released`, `late_billed`, `late_unbilled`, `already_billed`, `serving`, `rejected`,
+    /// or `again`: nothing was recorded, send this one again.
     outcome: String,
-    /// Why it was rejected.
+    /// Why it was rejected or is to be sent again.
     #[schema(required = false, nullable = false)]
     code: Option<String>,
     /// What was billed.
@@ -253,8 +253,8 @@ fn due(text: &RawValue, most: Micros) -> Result<Micros, Refusal> {
     Ok(amount.price(most)?)
 }
 
-/// What became of vouchers: one result a report, each on its own; a report that is not acceptable
-/// holds up no other.
+/// What became of vouchers: one result a report, each on its own; a report that is not acceptable,
+/// or fails here, holds up no other.
 #[utoipa::path(post, path = "/v1/vouchers/report", tag = "seller", security(("key" = [])),
     request_body = ReportsBody,
     responses((status = 200, description = "One result a report, in order", body = ReportedBatch),

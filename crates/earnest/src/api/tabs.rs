@@ -4,10 +4,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::id::{OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Intent, IntentState};
-use earnest_core::ledger::Totals;
-use earnest_core::money::Micros;
 use earnest_core::party::Owner;
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::settlement::{Settled, Settlement};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::treasurer::Plan;
@@ -20,7 +18,7 @@ use super::read::{Paging, Path, Query, id, required_key};
 use super::view::{self, List, Problem, SettlementView, TabView};
 use crate::app::App;
 use crate::flow::paypal::FlowError;
-use crate::flow::{receipt, settle as flow};
+use crate::flow::settle as flow;
 
 impl From<FlowError> for ApiError {
     fn from(error: FlowError) -> Self {
@@ -52,35 +50,18 @@ fn show(app: &App, tab: &Tab) -> ApiResult<TabView> {
         owed_micros: owed.get(),
         held_micros: totals.debits_pending.get(),
         settling_micros: totals.credits_pending.get(),
-        captured_micros: captured(app, tab, &totals)?,
+        captured_micros: tab.captured_micros.get(),
         carry_micros: tab.carry_micros.get(),
         room_micros: room.get(),
         lines: tab.lines,
         settlements: tab.settlements,
         treasurer,
         fee_predicted_micros: fee.predict(owed.floor_to_cent()).get(),
-        fee_if_single_micros: fee_if_single(app, tab)?,
+        fee_if_single_micros: tab.fee_if_single_micros.get(),
         opened_at: tab.opened_at.to_string(),
         used_at: tab.used_at.to_string(),
         carried_to: tab.carried_to.map(|id| id.to_string()),
     })
-}
-
-/// What was captured: from the settlements, since an account's credits also hold carries.
-fn captured(app: &App, tab: &Tab, totals: &Totals) -> ApiResult<i64> {
-    if totals.credits_posted.is_zero() {
-        return Ok(0);
-    }
-    let scope = tab.id.to_string();
-    let page = app.store.reader().list::<Settlement>("tab_settlements", &scope, None, 500, true)?;
-    Ok(page.items.iter().filter_map(|row| row.captured_micros).map(Micros::get).sum())
-}
-
-/// What it would have cost to capture every line of the tab alone.
-fn fee_if_single(app: &App, tab: &Tab) -> ApiResult<i64> {
-    let all = earnest_core::tab::LineRange { tab: tab.id, from: 0, to: tab.lines };
-    let lines = receipt::read_lines(app, &all)?;
-    Ok(lines.iter().map(|line| app.settings.fee.predict(line.amount_micros).get()).sum())
 }
 
 fn find(app: &App, caller: &Caller, text: &str) -> ApiResult<Tab> {
@@ -143,7 +124,8 @@ pub async fn get(
     Ok(axum::Json(show(&app, &tab)?))
 }
 
-/// Closes a tab: no more purchases, settled once when no hold is pending.
+/// Closes a tab: no more purchases, settled once when no hold is pending; `treasurer` says why where
+/// so little is carried to the next tab instead.
 #[utoipa::path(post, path = "/v1/tabs/{id}/close", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "tab_…")),
     responses((status = 202, description = "Closing", body = TabView),
@@ -159,8 +141,8 @@ pub async fn close(
     Ok((StatusCode::ACCEPTED, axum::Json(show(&app, &closed)?)))
 }
 
-/// Settles what is owed now, below the minimum too, and on a frozen tab after another way to pay
-/// was added.
+/// Settles what is owed now, and on a frozen tab after another way to pay was added. Below the
+/// operator's minimum only a few times a day: the refusal names the fee.
 #[utoipa::path(post, path = "/v1/tabs/{id}/settle", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "tab_…"),
         ("Idempotency-Key" = String, Header, description = "One key for one wish")),
@@ -179,7 +161,12 @@ pub async fn settle(
             let view = show_settlement(&app, &row)?;
             Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response())
         }
-        Settled::Waited(why) | Settled::Carried(why) => Err(refuse(Code::StateConflict, &why)),
+        Settled::Waited(why) | Settled::Carried(why) => {
+            let owed = app.store.reader().totals(&tab.owed())?.collectible();
+            let fee = app.settings.fee.predict(owed.floor_to_cent());
+            let refusal = Refusal::new(Code::StateConflict, why);
+            Err(refusal.amount("owed", owed).amount("fee_predicted", fee).into())
+        }
     }
 }
 

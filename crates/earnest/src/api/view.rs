@@ -3,7 +3,7 @@
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::party::{Agent, ApiKey, Owner, Seller};
 use earnest_core::policy::Policy;
-use earnest_core::purchase::Purchase;
+use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use earnest_core::vault::Vault;
@@ -26,6 +26,13 @@ pub struct List<T: ToSchema> {
 }
 
 impl<T: ToSchema> List<T> {
+    /// A page of rows, each shown, if that can be.
+    pub fn try_of<R>(page: Page<R>, show: impl FnMut(R) -> ApiResult<T>) -> ApiResult<Self> {
+        let next_cursor = page.next.map(|cursor| cursor.to_string());
+        let data = page.items.into_iter().map(show).collect::<ApiResult<_>>()?;
+        Ok(Self { data, next_cursor })
+    }
+
     /// A page of rows, each shown.
     pub fn of<R>(page: Page<R>, show: impl FnMut(R) -> T) -> Self {
         let next_cursor = page.next.map(|cursor| cursor.to_string());
@@ -169,6 +176,19 @@ pub fn purchase(row: &Purchase) -> PurchaseView {
     }
 }
 
+/// Shows a purchase as it stands now: one whose question was answered with no, or expired, is denied.
+pub fn purchase_now(app: &App, row: &Purchase) -> ApiResult<PurchaseView> {
+    let mut view = purchase(row);
+    let asked = row.approval.filter(|_| row.state == PurchaseState::Waiting);
+    let Some(asked) = asked else { return Ok(view) };
+    let approval = app.store.reader().row::<Approval>(asked)?;
+    if let Some(refusal) = approval.and_then(|approval| approval.ended(app.now())) {
+        view.status = text(&PurchaseState::Denied);
+        view.refusal = Some(value(&refusal));
+    }
+    Ok(view)
+}
+
 /// A purchase as an agent, owner or seller sees it: a seller learns nothing of the owner's limits.
 pub fn purchase_for_seller(row: &Purchase) -> PurchaseView {
     PurchaseView { refusal: None, approval_id: None, tab: None, ..purchase(row) }
@@ -295,7 +315,7 @@ pub struct TabView {
     pub treasurer: String,
     /// What one capture of what is owed would cost.
     pub fee_predicted_micros: i64,
-    /// What capturing every unsettled line alone would cost.
+    /// What capturing every line of the tab alone would have cost.
     pub fee_if_single_micros: i64,
     /// When it was opened.
     pub opened_at: String,
@@ -431,6 +451,9 @@ pub struct OwnerView {
     pub frozen_tab: Option<String>,
     /// Whether a way to pay is on file.
     pub funded: bool,
+    /// Of the PayPal account behind it: `own`, `shared` with an owner who had it before, or `untold`.
+    /// A shared or untold one gives no credit line by itself.
+    pub payer: String,
     /// The credit line.
     pub credit_line_micros: i64,
     /// Captured so far.
@@ -457,6 +480,7 @@ pub fn owner(row: &Owner, app: &App) -> OwnerView {
         open_tab: row.open_tab.map(|id| id.to_string()),
         frozen_tab: row.frozen_tab.map(|id| id.to_string()),
         funded: row.funding.is_some(),
+        payer: text(&row.payer),
         credit_line_micros: earnest_core::tab::credit_line(row, &app.settings).get(),
         settled_micros: row.settled_micros.get(),
         zone: row.zone_at(now).to_string(),

@@ -22,7 +22,7 @@ use earnest_core::policy::{Limits, PolicySubject};
 use earnest_core::quote::body_digest;
 use earnest_core::time::{Timestamp, after};
 use earnest_core::voucher::Claims;
-use earnest_store::bench::{Comparison, engine_against_bare, hot_against_spread};
+use earnest_store::bench::{Comparison, cpu_time, engine_against_bare, hot_against_spread};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ async fn authorize_against_sign(command: &Bench, dir: &Path) -> Result<Row, Fail
     let calibration = tokio::spawn(async move { axum::serve(bare, calibration()).await });
     let load = Load {
         path: "/v1/authorize",
-        key: format!("Bearer {}", dev.agent.key),
+        key: format!("Bearer {}", dev.agent.key.expose()),
         body,
         connections: command.connections,
         time: Duration::from_secs(command.seconds),
@@ -279,7 +279,7 @@ impl Load {
     async fn run(&self, address: std::net::SocketAddr, expect: u16) -> Result<Side, Failed> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let done = Arc::new(AtomicU64::new(0));
-        let before = cpu();
+        let before = cpu_time();
         let begin = Instant::now();
         let until = begin + self.time;
         let mut tasks = tokio::task::JoinSet::new();
@@ -317,19 +317,10 @@ impl Load {
         }
         let took = begin.elapsed().as_secs_f64();
         let count = done.load(Ordering::Relaxed);
-        let used =
-            cpu().zip(before).map(|(after, before)| after.saturating_sub(before).as_secs_f64());
+        let used = cpu_time()
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before).as_secs_f64());
         let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
         Ok(Side { rate: count / took, cpu: used.map(|used| used * 1e6 / count.max(1.0)) })
     }
-}
-
-/// Processor time of this process so far, load included: user and system, in clock ticks of 10 ms.
-fn cpu() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let rest = stat.rsplit_once(')')?.1;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(Duration::from_millis((user + system) * 10))
 }

@@ -407,7 +407,7 @@ fn key_of_environment(role: Role) -> Result<Option<Zeroizing<String>>, Failure> 
     let name = format!("EARNEST_{}_KEY", role.as_str().to_ascii_uppercase());
     if let Some(path) = std::env::var_os(format!("{name}_FILE")) {
         let key = read_secret(Path::new(&path))?;
-        return Ok(Some(Zeroizing::new(key)));
+        return Ok(Some(Zeroizing::new(key.expose().to_owned())));
     }
     let key = std::env::var(name).ok().filter(|key| !key.is_empty());
     Ok(key.map(|key| Zeroizing::new(key.trim().to_owned())))
@@ -423,7 +423,7 @@ fn key_of_development(data: &Path, role: Role) -> Result<Option<Zeroizing<String
         Role::Agent => keys.agent,
         Role::Seller => keys.seller,
     };
-    Ok(Some(Zeroizing::new(key.key)))
+    Ok(Some(Zeroizing::new(key.key.expose().to_owned())))
 }
 
 /// An id as it may stand in a path. What cannot be an id names nothing.

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, Refusal};
+use earnest_paypal::Secret;
 
 use self::failure::{Ended, Failure};
 use crate::config::Overrides;
@@ -149,7 +150,7 @@ impl Where {
     pub fn overrides(self) -> Result<Overrides, crate::config::ConfigError> {
         let secret = match std::env::var_os("EARNEST_PAYPAL_SECRET_FILE") {
             Some(path) => Some(crate::config::read_secret(&PathBuf::from(path))?),
-            None => std::env::var("EARNEST_PAYPAL_SECRET").ok(),
+            None => std::env::var("EARNEST_PAYPAL_SECRET").ok().map(Secret::new),
         };
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let user_dir = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);

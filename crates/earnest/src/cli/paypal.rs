@@ -75,7 +75,7 @@ pub async fn doctor(command: Doctor, style: &Style) -> Ended {
     let config = Config::load(place.overrides()?)?;
     let payers = payers(&config);
     let (sim, paypal) = client(&config).await?;
-    let known = Known { webhook_id: config.webhook_id.as_deref(), payer_ids: &payers };
+    let known = Known { webhook_id: config.webhook_id.as_deref(), payers: &payers };
     let checks = doctor::checks(&paypal, known).await;
     if let Some(sim) = sim {
         sim.shutdown().await;
@@ -96,7 +96,7 @@ pub async fn doctor(command: Doctor, style: &Style) -> Ended {
     Ok(ExitCode::from(if bad.name == "credentials" { 4 } else { 1 }))
 }
 
-/// The accounts of payers on file, as far as the books can be read: they may not be there yet.
+/// The digests of the accounts of payers on file, as far as the books can be read: they may not be there yet.
 fn payers(config: &Config) -> Vec<String> {
     let Some(books) = config.data.as_ref().map(|dir| dir.join("earnest.db")) else {
         return Vec::new();
@@ -107,7 +107,7 @@ fn payers(config: &Config) -> Vec<String> {
         loop {
             let page = books.all::<Owner>(after.as_deref(), 500)?;
             let funding = page.items.into_iter().filter_map(|owner| owner.funding);
-            found.extend(funding.filter_map(|funding| funding.payer_id));
+            found.extend(funding.filter_map(|funding| funding.payer_sha256));
             after = page.next;
             if after.is_none() {
                 return Ok(());

@@ -2,6 +2,7 @@
 //! has to be asked, from an intent, and record again.
 
 pub mod approval;
+pub mod hook;
 pub mod origin;
 pub mod party;
 pub mod paypal;

@@ -8,11 +8,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use earnest_core::admin::PutOrigin;
+use earnest_core::admin::{Proof, PutOrigin, RecordProof};
 use earnest_core::id::SellerId;
 use earnest_core::party::Seller;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::quote::{canonical_url, is_loopback};
+use earnest_store::SubmitError;
 use futures_util::StreamExt as _;
 use url::{Host, Url};
 
@@ -129,13 +130,36 @@ pub async fn register(app: &App, seller: SellerId, origin: &str) -> ApiResult<Se
 /// gives no usable answer.
 pub async fn prove(app: &App, seller: SellerId, origin: &str) -> ApiResult<Seller> {
     let origin = check_origin(app, origin)?;
-    let listed = fetch(app, &origin).await?;
-    let id = seller.to_string();
-    if !listed.lines().any(|line| line.trim() == id) {
-        let why = format!("{origin}{PROOF_PATH} does not list {id}");
+    let listed = listed(&fetch(app, &origin).await?);
+    if !listed.contains(&seller) {
+        let why = format!("{origin}{PROOF_PATH} does not list {seller}");
         return Err(Refusal::new(Code::ValidationFailed, why).into());
     }
-    Ok(app.store.submit(PutOrigin { seller, origin, proved: true }).await?)
+    Ok(app.store.submit(RecordProof { seller, origin, proof: Proof::Lists(listed) }).await?)
+}
+
+/// The sellers that a list names, one a line in the one spelling of an id; what is none is passed
+/// over.
+fn listed(text: &str) -> Vec<SellerId> {
+    let read = |line: &str| line.parse().ok().filter(|id: &SellerId| id.to_string() == line);
+    text.lines().map(str::trim).filter_map(read).collect()
+}
+
+/// Asks an origin again that was proved before. One that answers without listing the seller is lost;
+/// one that does not answer is asked again later.
+///
+/// # Errors
+/// When the books cannot take the answer.
+pub async fn check(app: &App, seller: SellerId, origin: &str) -> Result<(), SubmitError> {
+    let proof = match fetch(app, origin).await {
+        Ok(text) => Proof::Lists(listed(&text)),
+        Err(why) => {
+            tracing::warn!(%seller, origin, why = %why.0.detail, "an origin does not answer");
+            Proof::Silent
+        }
+    };
+    let unit = RecordProof { seller, origin: origin.to_owned(), proof };
+    app.store.submit(unit).await.map(|_| ())
 }
 
 async fn fetch(app: &App, origin: &str) -> ApiResult<String> {

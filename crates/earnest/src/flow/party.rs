@@ -3,6 +3,7 @@
 use earnest_core::admin::{AddKey, RevokeKey};
 use earnest_core::id::{KeyId, OwnerId};
 use earnest_core::party::{ApiKey, Principal};
+use earnest_paypal::Secret;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::error::{ApiResult, refuse};
@@ -12,7 +13,7 @@ use crate::source::random_token;
 /// A new key: its text, shown once, and its row.
 pub struct NewKey {
     /// `ek_agent_…`; nobody can read it again.
-    pub secret: String,
+    pub secret: Secret,
     /// What is kept.
     pub row: ApiKey,
 }
@@ -28,7 +29,7 @@ pub fn draw(app: &App, principal: Principal, label: &str) -> NewKey {
         created_at: app.now(),
         revoked_at: None,
     };
-    NewKey { secret, row }
+    NewKey { secret: Secret::new(secret), row }
 }
 
 /// Makes a key for a principal. `owner` is who asks, where the principal is an agent.

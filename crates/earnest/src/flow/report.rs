@@ -15,10 +15,10 @@ use crate::app::App;
 const MAX_ROUNDS: usize = 4;
 
 /// Takes in a batch: reports that were read, and why others could not be. Each stands alone; one
-/// that is not acceptable does not hold up the rest.
+/// that is not acceptable, or that fails, does not hold up the rest.
 ///
 /// # Errors
-/// When the books cannot take any report now: the seller keeps all of them and sends them again.
+/// When the books took in none of them: the seller keeps all and sends them again.
 pub async fn take_in(
     app: &App,
     seller: SellerId,
@@ -31,8 +31,19 @@ pub async fn take_in(
         }
     };
     let results = join_all(reports.into_iter().map(read)).await;
-    let results = results.into_iter().collect::<Result<_, SubmitError>>()?;
+    if results.iter().all(Result::is_err)
+        && let Some(Err(error)) = results.first()
+    {
+        return Err(error.clone().into());
+    }
+    let results = results.into_iter().map(|result| result.unwrap_or_else(again)).collect();
     Ok(ReportAnswer { epoch: app.store.epoch().to_owned(), results })
+}
+
+/// What failed inside is logged, not told: nothing was recorded, so the seller repeats it.
+fn again(error: SubmitError) -> ReportResult {
+    tracing::error!(%error, "a report was not taken in");
+    ReportResult { outcome: ReportOutcome::Again, ..rejected(error.code()) }
 }
 
 fn rejected(code: Code) -> ReportResult {
@@ -64,7 +75,7 @@ async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult
             Step::Rejected(code) => (ReportOutcome::Rejected, Some(code), None),
             // Not resolved within a few rounds: nothing was recorded, the seller repeats it.
             Step::Late | Step::Moved => {
-                (ReportOutcome::Rejected, Some(Code::IdempotencyInFlight), None)
+                (ReportOutcome::Again, Some(Code::IdempotencyInFlight), None)
             }
         };
         ReportResult { jti: Some(jti), purchase: Some(purchase), outcome, code, amount_micros }

@@ -31,7 +31,7 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
     let missing = || FlowError::Broken(format!("owner {} is missing", tab.owner));
     let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(missing)?;
     let room = room_of(app, &owner, tab.id)?;
-    Ok(treasurer::plan(tab, &totals, room, false, &app.settings, app.now()))
+    Ok(treasurer::plan(tab, &owner, &totals, room, false, &app.settings, app.now()))
 }
 
 /// What a tab may owe now, by a plain read: as the next purchase on it will find it.

@@ -84,14 +84,21 @@ pub async fn use_link(app: &App, token: &str, browser: &str) -> ApiResult<NewSig
 ///
 /// # Errors
 /// When the books cannot be read.
-pub async fn find(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
+pub fn live(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
     if cookie.len() > MAX_TOKEN_BYTES {
         return Ok(None);
     }
-    let now = app.now();
     let row = app.store.reader().row::<SignIn>(hash(cookie))?;
-    let Some(row) = row.filter(|row| row.is_live(&app.settings, now)) else { return Ok(None) };
-    if row.is_due(&app.settings, now) {
+    Ok(row.filter(|row| row.is_live(&app.settings, app.now())))
+}
+
+/// The same; and that it was seen is written down now and then.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn find(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
+    let Some(row) = live(app, cookie)? else { return Ok(None) };
+    if row.is_due(&app.settings, app.now()) {
         let unit = Seen { hash: row.hash.clone(), settings: app.settings.clone() };
         if let Err(error) = app.store.submit(unit).await {
             // It ends a little early then, which is no reason to refuse what was asked for now.

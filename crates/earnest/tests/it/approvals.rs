@@ -209,6 +209,12 @@ async fn questions_and_unused_answers_expire() {
     assert_eq!(world.approval(&question).await["status"], "expired");
     let late = world.decide_at(&question, 1, json!({ "decision": "approve" })).await;
     assert_eq!((late.status.as_u16(), late.code()), (410, "approval_expired"));
+    for row in world.purchases().await {
+        assert_eq!(
+            (&row["status"], &row["refusal"]["code"]),
+            (&json!("denied"), &json!("approval_expired"))
+        );
+    }
     // The yes that nobody used in time is worth nothing; the purchase is asked about anew.
     assert_eq!(world.approval(&yes).await["status"], "expired");
     let answer = world.authorize(world.quote("/dear", DEAR + 1), "b").await;
@@ -308,6 +314,15 @@ async fn a_refused_purchase_stays_refused() {
     }
     let again = world.decide_at(&id, 2, json!({ "decision": "approve" })).await;
     assert_eq!((again.status.as_u16(), again.code()), (409, "approval_already_decided"));
+    // Its row says so, to owner and agent, in the list and alone.
+    let rows = world.purchases().await;
+    let path = format!("/v1/purchases/{}", rows[0]["id"].as_str().unwrap());
+    for row in [&rows[0], &world.get("agent", &path).await.expect(200)] {
+        assert_eq!(
+            (&row["status"], &row["refusal"]["code"]),
+            (&json!("denied"), &json!("approval_denied"))
+        );
+    }
     // Other purchases go on, another of the same kind asks anew.
     world.buy(10_000, "cheap").await;
     assert_ne!(world.ask("b").await, id);

@@ -86,14 +86,14 @@ impl Parties {
             "expires_at": after(Timestamp::now(), 300),
         });
         let body = json!({ "quote": quote, "max_price": price, "request_id": id });
-        self.call(&self.keys.agent.key, Method::POST, "/v1/authorize", Some(&body)).await
+        self.call(self.keys.agent.key.expose(), Method::POST, "/v1/authorize", Some(&body)).await
     }
 
     /// Reports one voucher; what Earnest made of it.
     async fn report(&self, voucher: &str, fate: &str) -> Option<String> {
         let report = json!({ "voucher": voucher, "fate": fate, "claimed_at": Timestamp::now() });
         let body = json!({ "reports": [report] });
-        let key = &self.keys.seller.key;
+        let key = self.keys.seller.key.expose();
         match self.call(key, Method::POST, "/v1/vouchers/report", Some(&body)).await? {
             (200, body) => Some(body["results"][0]["outcome"].as_str().unwrap().to_owned()),
             (503, _) => None,
@@ -106,7 +106,7 @@ impl Parties {
         let (mut all, mut cursor) = (BTreeMap::new(), String::new());
         loop {
             let path = format!("/v1/purchases?limit=500{cursor}");
-            let page = self.must(&self.keys.agent.key, Method::GET, &path, None).await;
+            let page = self.must(self.keys.agent.key.expose(), Method::GET, &path, None).await;
             for row in page["data"].as_array().unwrap() {
                 let name = row["request_id"].as_str().unwrap().to_owned();
                 let twice = all.insert(name, row.clone());
@@ -123,19 +123,19 @@ impl Parties {
     async fn set_up(&self, sim: &str) {
         let DevKeys { operator, owner, seller, .. } = &*self.keys;
         let origin = Some(json!({ "origin": self.origin }));
-        self.must(&seller.key, Method::POST, "/v1/sellers/me/origins/prove", origin).await;
-        let begun = self.must(&owner.key, Method::POST, "/v1/payment-methods", None).await;
+        self.must(seller.key.expose(), Method::POST, "/v1/sellers/me/origins/prove", origin).await;
+        let begun = self.must(owner.key.expose(), Method::POST, "/v1/payment-methods", None).await;
         let url = begun["approve_url"].as_str().unwrap();
         let token = json!({ "token": url.split("approval_session_id=").nth(1).unwrap() });
         let approved = self.http.post(format!("{sim}/_sim/approve")).json(&token).send().await;
         assert!(approved.unwrap().status().is_success());
         let path = format!("/v1/payment-methods/{}/confirm", begun["id"].as_str().unwrap());
-        self.must(&owner.key, Method::POST, &path, None).await;
+        self.must(owner.key.expose(), Method::POST, &path, None).await;
         let path = format!("/v1/owners/{}/credit", owner.id);
         let line = Some(json!({ "line": "$9000.00" }));
-        self.must(&operator.key, Method::PUT, &path, line).await;
+        self.must(operator.key.expose(), Method::PUT, &path, line).await;
         let request = self.http.put(format!("{}/v1/policies/owner", self.url));
-        let request = request.bearer_auth(&owner.key).header("if-match", "\"1\"");
+        let request = request.bearer_auth(owner.key.expose()).header("if-match", "\"1\"");
         let set = request.json(&json!({ "per_call_cap_micros": PER_CALL_CAP })).send().await;
         assert!(set.unwrap().status().is_success());
     }
@@ -233,7 +233,7 @@ async fn sum_of(purchases: &BTreeMap<String, Value>, status: &str, amount: &str)
 /// The open tab owes what was billed, and holds what was held.
 async fn tab_agrees(parties: &Parties) -> (String, i64) {
     let purchases = parties.purchases().await;
-    let tabs = parties.must(&parties.keys.owner.key, Method::GET, "/v1/tabs", None).await;
+    let tabs = parties.must(parties.keys.owner.key.expose(), Method::GET, "/v1/tabs", None).await;
     assert_eq!(tabs["data"].as_array().unwrap().len(), 1);
     let tab = &tabs["data"][0];
     let billed = sum_of(&purchases, "billed", "billed_micros").await;
@@ -258,7 +258,7 @@ async fn settle(parties: &Parties, history: &[Known], sim: &str) {
         parties.report(body["voucher"].as_str().unwrap(), "failed").await.expect("it is up");
     }
     let (tab, billed) = tab_agrees(parties).await;
-    let owner = &parties.keys.owner.key;
+    let owner = parties.keys.owner.key.expose();
     parties.must(owner, Method::POST, &format!("/v1/tabs/{tab}/close"), None).await;
     let path = format!("/v1/tabs/{tab}/settlements");
     let settled = async {

@@ -373,13 +373,46 @@ async fn an_origin_is_proved_by_its_own_server_only() {
     assert_eq!(answer.refusal(), "not_found");
 }
 
+/// The job asks again: whoever no longer lists a seller does not stand for it.
+#[tokio::test]
+async fn origins_are_asked_again_every_day() {
+    let world = World::ready().await;
+    let app = &world.earnest.app;
+    let seller = world.seller_id();
+    let kept = says(ok(&seller)).await;
+    let sold = says(ok("sel_00000000000000000000000001")).await;
+    for origin in [&kept, &sold, &"http://127.0.0.1:9".to_owned()] {
+        proved(&world, origin).await;
+    }
+    let ask = |origin: &str, id: &str| {
+        let quote = quote_for(&world, &format!("{origin}/weather"));
+        let (world, id) = (&world, id.to_owned());
+        async move { world.authorize(quote, &id).await }
+    };
+    let mark = world.mark();
+    earnest::jobs::origins(app).await.unwrap();
+    world.assert_untouched(mark, "nothing is due on the first day");
+    world.advance(24 * 3600);
+    earnest::jobs::origins(app).await.unwrap();
+    assert_eq!(ask(&sold, "a").await.refusal(), "policy_denied/merchant_not_allowed");
+    ask(&kept, "b").await.expect(201);
+    // One that gives no answer counts for a while.
+    ask("http://127.0.0.1:9", "c").await.expect(201);
+    world.advance(6 * 24 * 3600);
+    earnest::jobs::origins(app).await.unwrap();
+    world.advance(1);
+    let silent = ask("http://127.0.0.1:9", "d").await;
+    assert_eq!(silent.refusal(), "policy_denied/merchant_not_allowed");
+    ask(&kept, "e").await.expect(201);
+}
+
 /// With real money, loopback is as forbidden as any other private address, and plain http everywhere.
 #[tokio::test]
 async fn outside_of_simulation_loopback_is_forbidden_too() {
     let config = Config {
         mode: Mode::Sandbox,
         client_id: Some("id".to_owned()),
-        secret: Some("secret".to_owned()),
+        secret: Some(earnest_paypal::Secret::new("secret")),
         ..Config::simulated()
     };
     let start = Start { jobs: false, ..Start::default() };
@@ -387,7 +420,12 @@ async fn outside_of_simulation_loopback_is_forbidden_too() {
     assert!(running.dev.is_none(), "development keys belong to simulation");
     let app = &running.app;
     let key = |principal| async move {
-        earnest::flow::party::add_key(app, principal, None, "test").await.unwrap().secret
+        earnest::flow::party::add_key(app, principal, None, "test")
+            .await
+            .unwrap()
+            .secret
+            .expose()
+            .to_owned()
     };
     let operator = key(earnest_core::party::Principal::Operator).await;
     let http = crate::world::client();

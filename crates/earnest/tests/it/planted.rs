@@ -6,8 +6,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use earnest::planted::{Bug, Planted};
-use earnest_core::planted::Bug as EngineBug;
+use earnest::planted::{FlowBug, Planted};
+use earnest_core::planted::Bug;
 
 use crate::world::Change;
 use crate::{faults, road, walks, webhooks};
@@ -22,11 +22,11 @@ const PROVED_NOT_CHARGED: Suite =
 const FORGED_BODY: Suite = ("forged body", |change| Box::pin(webhooks::forged_body(change)));
 const REQUEST_IDS: Suite = ("request ids", |change| Box::pin(road::request_ids(change)));
 
-fn flow(bug: Bug) -> Planted {
+fn flow(bug: FlowBug) -> Planted {
     Planted { flow: Some(bug), engine: None }
 }
 
-fn engine(bug: EngineBug) -> Planted {
+fn engine(bug: Bug) -> Planted {
     Planted { flow: None, engine: Some(bug) }
 }
 
@@ -41,17 +41,17 @@ async fn verdict(suite: Suite, planted: Planted) -> Result<(), String> {
 async fn heavy_every_planted_bug_of_the_flows_is_caught() {
     let suites = [LOST_AND_PENDING, PROVED_CHARGED, PROVED_NOT_CHARGED, FORGED_BODY, REQUEST_IDS];
     let caught_by = [
-        (flow(Bug::CreditOnPending), LOST_AND_PENDING),
-        (flow(Bug::ReleaseOnUnknown), LOST_AND_PENDING),
-        (flow(Bug::NotChargedTooEarly), PROVED_CHARGED),
-        (flow(Bug::RepostAfterRetention), PROVED_CHARGED),
-        (flow(Bug::FreshKeyForRepeat), LOST_AND_PENDING),
-        (flow(Bug::BookFromWebhook), FORGED_BODY),
-        (engine(EngineBug::SkipKeyInsert), REQUEST_IDS),
-        (engine(EngineBug::RefusalAsResult), REQUEST_IDS),
+        (flow(FlowBug::CreditOnPending), LOST_AND_PENDING),
+        (flow(FlowBug::ReleaseOnUnknown), LOST_AND_PENDING),
+        (flow(FlowBug::NotChargedTooEarly), PROVED_CHARGED),
+        (flow(FlowBug::RepostAfterRetention), PROVED_CHARGED),
+        (flow(FlowBug::FreshKeyForRepeat), LOST_AND_PENDING),
+        (flow(FlowBug::BookFromWebhook), FORGED_BODY),
+        (engine(Bug::SkipKeyInsert), REQUEST_IDS),
+        (engine(Bug::RefusalAsResult), REQUEST_IDS),
     ];
-    let flows: Vec<Bug> = caught_by.iter().filter_map(|(planted, _)| planted.flow).collect();
-    assert_eq!(flows, Bug::ALL);
+    let flows: Vec<FlowBug> = caught_by.iter().filter_map(|(planted, _)| planted.flow).collect();
+    assert_eq!(flows, FlowBug::ALL);
     for suite in suites {
         assert_eq!(verdict(suite, Planted::default()).await, Ok(()), "{} without a bug", suite.0);
     }

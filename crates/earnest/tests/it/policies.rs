@@ -262,7 +262,7 @@ pub async fn bare_agent(world: &World) -> (earnest_core::id::AgentId, String) {
     let key = earnest::flow::party::draw(app, earnest_core::party::Principal::Agent(id), "bare");
     agent.keys.push(key.row.id);
     app.store.submit(Bare(agent, key.row)).await.unwrap();
-    (id, key.secret)
+    (id, key.secret.expose().to_owned())
 }
 
 /// Without a row nothing may be bought: absence is never permission.
@@ -380,10 +380,11 @@ async fn an_agents_policy_overrides_a_default_and_never_the_owners_sum() {
     assert_eq!(ask(10_001, "c").await.refusal(), "policy_denied/per_call_cap");
     ask(10_000, "d").await.expect(201);
     assert_eq!(ask(1, "e").await.refusal(), "policy_denied/daily_cap");
-    // An agent's list of sellers does not widen the owner's.
+    // An agent's list overrides the owner's, as every field does; null inherits it.
     world.policy("owner", json!({ "sellers": [] })).await;
-    world.policy(&agent, json!({ "sellers": [world.seller_id()] })).await;
     assert_eq!(world.cheap(1, "f").await.refusal(), "policy_denied/merchant_not_allowed");
+    world.policy(&agent, json!({ "sellers": [world.seller_id()] })).await;
+    world.cheap(1, "f").await.expect(201);
 }
 
 /// A cap lowered below what is used means no room, never an error; what is held stays held.

@@ -70,6 +70,8 @@ async fn forty_calls(settings: Settings, price: i64) -> (usize, i64) {
 #[tokio::test]
 async fn forty_paid_calls_settle_in_at_most_three_captures() {
     for settings in [Settings::default(), Settings::simulated()] {
+        // The seller of these tests is paid out nowhere.
+        let settings = Settings { sellers_need_recipient: false, ..settings };
         // Below every threshold; a rest below a cent is carried.
         assert_eq!(forty_calls(settings.clone(), 20_300).await, (1, 810_000));
         // Past the amount that is settled at, twice, and the end.
@@ -77,6 +79,48 @@ async fn forty_paid_calls_settle_in_at_most_three_captures() {
         assert_eq!(captured, 40_060_000);
         assert!(captures <= 3, "{captures}");
     }
+}
+
+/// The operator bears the fee, so a wish for less than the minimum is granted twice a day; after that
+/// the answer names the fee, and a tab that is closed is carried.
+#[tokio::test]
+async fn a_wish_below_the_minimum_is_granted_seldom_and_names_the_fee() {
+    let simulated = Settings::simulated();
+    let min = Settings::default().min_settlement_micros;
+    let config = Config {
+        settings: Settings { min_settlement_micros: min, ..simulated },
+        ..Config::simulated()
+    };
+    let world = World::with(config, SimConfig::default()).await;
+    world.prove_origin().await;
+    world.vault().await;
+    for n in 0..3 {
+        world.spend(10_000, &format!("a-{n}")).await;
+        let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+        let (path, key) = (format!("/v1/tabs/{tab}/settle"), format!("s-{n}"));
+        let headers = [("idempotency-key", key.as_str())];
+        let answer = world.call_with("owner", Method::POST, &path, None, &headers).await;
+        if n < 2 {
+            answer.expect(202);
+            world.settle_down().await;
+            continue;
+        }
+        assert_eq!((answer.status.as_u16(), answer.code()), (409, "state_conflict"));
+        assert_eq!(answer.body["owed_micros"], 10_000, "{}", answer.body);
+        assert_eq!(answer.body["fee_predicted_micros"], 490_000);
+        let path = format!("/v1/tabs/{tab}/close");
+        let closing = world.call("owner", Method::POST, &path, None).await.expect(202);
+        let why = closing["treasurer"].as_str().unwrap();
+        assert!(why.starts_with("carrying $0.01") && why.contains("cost $0.49"), "{why}");
+        world.settle_down().await;
+        let fees = world.totals("paypal_fees").await;
+        assert_eq!(fees, "0/980/0/0", "two fees, and no third");
+        // Its rest is on the next tab.
+        world.advance(1);
+        world.spend(10_000, "next").await;
+        assert_eq!(world.tab().await["owed_micros"], 20_000);
+    }
+    world.assert_balanced().await;
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ async fn nothing_secret_is_told_logged_or_written() {
         SimConfig { buyer: paypal_sim::Payer { email: PAYER.to_owned(), ..sim.buyer }, ..sim };
     let config = Config {
         data: Some(dir.path().to_owned()),
-        secret: Some(CLIENT_SECRET.to_owned()),
+        secret: Some(earnest_paypal::Secret::new(CLIENT_SECRET)),
         ..Config::simulated()
     };
     let (world, tap) = Tap::world_with(config, sim, &unchanged()).await;
@@ -301,4 +301,23 @@ async fn who_pays_himself_is_still_found() {
     }
     let methods = world.get("owner", "/v1/payment-methods").await.expect(200);
     assert_eq!(methods["data"][0]["payer"], "b…@example.com");
+}
+
+/// What holds a secret shows none when it is logged or printed in a panic.
+#[tokio::test]
+async fn nothing_that_holds_a_secret_shows_it() {
+    let secret = || Some(earnest_paypal::Secret::new(CLIENT_SECRET));
+    let config = Config { secret: secret(), ..Config::simulated() };
+    let overrides = earnest::config::Overrides { secret: secret(), ..Default::default() };
+    let world = World::new().await;
+    let dev = world.earnest.dev.as_ref().unwrap();
+    let shown = format!("{config:?} {overrides:?} {dev:?} {:#?}", dev.agent);
+    assert!(!shown.contains(CLIENT_SECRET), "{shown}");
+    for role in ["operator", "owner", "agent", "seller"] {
+        let key = world.key(role);
+        assert!(!shown.contains(&key), "the {role}'s key is shown");
+        // The control: it is a key, and the file of keys for development does hold it.
+        assert!(key.starts_with(&format!("ek_{role}_")));
+        assert!(serde_json::to_string(dev).unwrap().contains(&key));
+    }
 }

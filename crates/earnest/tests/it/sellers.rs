@@ -3,8 +3,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use earnest_core::id::PurchaseId;
 use earnest_core::jws::{Purpose, Signer};
+use earnest_core::purchase::Purchase;
 use earnest_core::time::{Timestamp, after};
+use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -301,6 +304,62 @@ async fn a_batch_holds_at_most_500() {
         world.post("seller", "/v1/vouchers/report", json!({ "reports": [] })).await.expect(200);
     assert_eq!(none["results"], json!([]));
     assert!(none["epoch"].as_str().is_some_and(|epoch| !epoch.is_empty()));
+}
+
+/// A unit with a bug: a purchase that is held by nothing.
+struct Unhold(PurchaseId);
+
+impl Unit for Unhold {
+    type Answer = ();
+    fn name(&self) -> &'static str {
+        "purchase.unhold"
+    }
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Purchase>(self.0);
+        touches
+    }
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut purchase = view.need::<Purchase>(self.0)?.clone();
+        purchase.hold = None;
+        let mut effects = Effects::answer(());
+        effects.put(purchase)?;
+        Ok(effects)
+    }
+}
+
+/// One report that fails here is that one's failure: the others are acknowledged.
+#[tokio::test]
+async fn a_report_that_fails_inside_holds_up_no_other() {
+    let world = World::ready().await;
+    let mut vouchers = Vec::new();
+    for n in 0..3 {
+        vouchers.push(world.buy(10_000, &format!("a-{n}")).await);
+    }
+    let path = "/v1/purchases";
+    let rows = world.get("owner", path).await.expect(200)["data"].clone();
+    let row = rows.as_array().unwrap().iter().find(|row| row["request_id"] == "a-1").unwrap();
+    let broken: PurchaseId = row["id"].as_str().unwrap().parse().unwrap();
+    world.earnest.app.store.submit(Unhold(broken)).await.unwrap();
+    let now = world.clock.now();
+    let reports: Vec<Value> = vouchers
+        .iter()
+        .map(|voucher| json!({ "voucher": voucher, "fate": "redeemed", "claimed_at": now }))
+        .collect();
+    let results = world.tell("seller", json!(reports)).await;
+    let outcomes: Vec<_> = (0..3).map(|n| results[n]["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["billed", "again", "billed"]);
+    assert_eq!(results[1]["code"], "internal");
+    // Where none was taken in, the answer as a whole says so.
+    let body = json!({ "reports": [reports[1]] });
+    let alone = world.post("seller", "/v1/vouchers/report", body).await;
+    assert_eq!((alone.status.as_u16(), alone.code()), (500, "internal"));
+    assert_eq!(world.tab().await["owed_micros"], 20_000);
+    // With nothing that takes reports in, the batch as a whole is to be sent again.
+    world.earnest.app.store.close();
+    let body = json!({ "reports": reports });
+    let answer = world.post("seller", "/v1/vouchers/report", body).await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (503, "database_unavailable"));
 }
 
 /// Good news and bad news of one voucher at once: it ends one way, and stays so.

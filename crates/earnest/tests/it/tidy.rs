@@ -198,6 +198,68 @@ fn crate_edges(tree: &Tree) -> Vec<String> {
     complaints
 }
 
+/// The edges that a line of the picture shows: `a ──▶ b, c ──▶ d`.
+fn drawn(line: &str) -> BTreeSet<(String, String)> {
+    let groups: Vec<Vec<&str>> = line
+        .split("──▶")
+        .map(|group| group.split(',').map(str::trim).filter(|name| !name.contains(' ')).collect())
+        .collect();
+    let between = |pair: &[Vec<&str>]| {
+        let [from, to] = pair else { return Vec::new() };
+        let edge = |from: &&str, to: &&str| ((*from).to_owned(), (*to).to_owned());
+        from.iter().flat_map(|from| to.iter().map(move |to| edge(from, to))).collect()
+    };
+    groups.windows(2).flat_map(between).collect()
+}
+
+/// The picture in ARCHITECTURE.md shows exactly the edges that manifests may have.
+fn picture(tree: &Tree) -> Vec<String> {
+    const MARK: &str = "in tests:";
+    let Some(text) = tree.0.get("ARCHITECTURE.md") else {
+        return vec!["ARCHITECTURE.md: it is not there".to_owned()];
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("──▶")).collect();
+    let (tests, always): (Vec<&str>, Vec<&str>) =
+        lines.into_iter().partition(|line| line.starts_with(MARK));
+    let (mut known, mut known_in_tests) = (BTreeSet::new(), BTreeSet::new());
+    for (from, to, in_tests) in EDGES {
+        known.extend(to.iter().map(|to| ((*from).to_owned(), (*to).to_owned())));
+        known_in_tests.extend(in_tests.iter().map(|to| ((*from).to_owned(), (*to).to_owned())));
+    }
+    let shown: BTreeSet<_> = always.iter().flat_map(|line| drawn(line)).collect();
+    let shown_in_tests: BTreeSet<_> =
+        tests.iter().flat_map(|line| drawn(&line[MARK.len()..])).collect();
+    let mut complaints = Vec::new();
+    for (what, shown, known) in
+        [("always", shown, known), ("in tests", shown_in_tests, known_in_tests)]
+    {
+        for (from, to) in shown.symmetric_difference(&known) {
+            complaints.push(format!("ARCHITECTURE.md: {what}, {from} ──▶ {to} differs"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_picture_shows_every_edge_and_no_other() {
+    let whole = Tree::workspace().0.remove("ARCHITECTURE.md").expect("the page is there");
+    let more = whole.replace("in tests: earnest-paypal", "in tests: earnest-sdk");
+    let less = whole.replace("in tests: earnest-core ──▶ earnest-store\n", "");
+    let other = whole.replace("earnest ──▶ earnest-core\n", "earnest-sdk ──▶ earnest-store\n");
+    for broken in [&more, &less, &other] {
+        assert_ne!(*broken, whole);
+    }
+    check(
+        picture,
+        &[
+            &[("ARCHITECTURE.md", &more)],
+            &[("ARCHITECTURE.md", &less)],
+            &[("ARCHITECTURE.md", &other)],
+            &[("README.md", "no picture")],
+        ],
+    );
+}
+
 #[test]
 fn crates_know_only_what_they_may() {
     let crate_with = |dependencies: &str, name: &str| {

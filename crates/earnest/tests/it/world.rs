@@ -256,7 +256,8 @@ impl World {
             other => panic!("no role {other}"),
         }
         .key
-        .clone()
+        .expose()
+        .to_owned()
     }
 
     pub fn seller_id(&self) -> String {

@@ -7,10 +7,13 @@ use axum::Router;
 use axum::extract::Path as Segment;
 use axum::routing::get;
 use earnest_core::authorize::ApprovalNeeded;
+use earnest_core::id::IntentId;
+use earnest_core::intent::Intent;
+use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
 use earnest_core::quote::body_digest;
 use earnest_core::reconcile::Movement;
-use earnest_core::settlement::Settlement;
+use earnest_core::settlement::chain_of;
 use earnest_sdk::{BuyError, Buyer, Seller, SellerConfig, price, quote_in};
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -83,7 +86,7 @@ impl Scene {
         let config = SellerConfig::with_nonce_file(
             &earnest.url(),
             &keys.seller.id,
-            &keys.seller.key,
+            keys.seller.key.expose(),
             &origin,
             dir.join("nonces.db"),
         );
@@ -93,7 +96,7 @@ impl Scene {
         let shop = tokio::spawn(serve(listener, routes, stop.clone()));
         let buyer = earnest_sdk::wrap(reqwest::Client::builder().no_proxy())
             .earnest_url(&earnest.url())
-            .agent_key(&keys.agent.key)
+            .agent_key(keys.agent.key.expose())
             .max_price("$10.00")
             .build()
             .map_err(|why| why.to_string())?;
@@ -273,28 +276,38 @@ impl Scene {
 
     /// The captures that our books show.
     pub fn captures_in_books(&self) -> Told<Vec<Movement>> {
-        let scope = &self.keys.owner.id;
         let reader = self.earnest.app.store.reader();
-        let page = reader.list::<Settlement>("settlements", scope, None, 500, false);
-        let rows = page.map_err(|why| why.to_string())?.items;
-        Ok(rows
-            .into_iter()
-            .filter_map(|row| {
-                Some(Movement {
-                    id: row.paypal_capture?,
-                    gross_micros: row.captured_micros?,
-                    fee_micros: row.fee_micros?,
-                })
+        let mut captured = Vec::new();
+        let counted = reader.snapshot(|books| {
+            books.each_account(|row| {
+                if let Account::CaptureRefundable(intent) = row.id.account {
+                    captured.push((intent, row.totals.credits_posted));
+                }
             })
-            .collect())
+        });
+        counted.map_err(|why| why.to_string())?;
+        captured.into_iter().map(|(intent, gross)| self.capture_in_books(intent, gross)).collect()
+    }
+
+    /// One capture: its name at PayPal from the intent, everything else from the ledger.
+    fn capture_in_books(&self, intent: IntentId, gross_micros: Micros) -> Told<Movement> {
+        let reader = self.earnest.app.store.reader();
+        let row = reader.row::<Intent>(intent).map_err(|why| why.to_string())?;
+        let id = row.and_then(|row| row.paypal_capture);
+        let id = id.ok_or_else(|| format!("intent {intent} names no capture"))?;
+        let fee = reader.hold(chain_of("fee", &id)).map_err(|why| why.to_string())?;
+        let legs = fee.iter().flat_map(|chain| &chain.hold.legs);
+        let fee_micros = legs.map(|leg| leg.amount).try_fold(Micros::ZERO, Micros::checked_add);
+        let fee_micros = fee_micros.ok_or("the fees overflow")?;
+        Ok(Movement { id, gross_micros, fee_micros })
     }
 
     fn key(&self, role: &str) -> &str {
         match role {
-            "operator" => &self.keys.operator.key,
-            "owner" => &self.keys.owner.key,
-            "agent" => &self.keys.agent.key,
-            _ => &self.keys.seller.key,
+            "operator" => self.keys.operator.key.expose(),
+            "owner" => self.keys.owner.key.expose(),
+            "agent" => self.keys.agent.key.expose(),
+            _ => self.keys.seller.key.expose(),
         }
     }
 

@@ -1,0 +1,561 @@
+//! Outgoing webhooks: who is told of events, and how each telling went.
+//!
+//! An event is told at least once: a delivery is a row with an id made of its endpoint and its
+//! event, so reading the log twice makes no second one, and a receiver that keeps ids sees it once.
+//! Nothing here signs or sends.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::id::{DeliveryId, HookId};
+use crate::intent::stamp;
+use crate::party::Principal;
+use crate::problem::{Code, Refusal};
+use crate::time::{Timestamp, after};
+use crate::unit::{Effects, Fingerprint, ListEntry, Record, Stop, Touches, Unit, View, rank};
+
+/// The most endpoints that one principal has.
+pub const MAX_HOOKS: usize = 10;
+/// The most kinds of events that one endpoint names.
+pub const MAX_KINDS: usize = 30;
+/// The most attempts kept of a delivery; the first and the newest stay.
+const MAX_ATTEMPTS: usize = 20;
+/// How long after each attempt the next one comes, in seconds: Standard Webhooks' own schedule,
+/// about three days in all.
+const WAITS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/// How long whoever claimed a delivery has to say how it went.
+const CLAIM_SECONDS: i64 = 60;
+
+/// How deliveries are signed (Standard Webhooks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scheme {
+    /// `v1a`: Ed25519; the receiver needs no secret.
+    V1a,
+    /// `v1`: HMAC-SHA256 under a secret that both sides keep.
+    V1,
+}
+
+/// Whether an endpoint is told anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum HookState {
+    /// It is.
+    Active,
+    /// It is not, until it is enabled again.
+    Disabled {
+        /// Why.
+        why: String,
+    },
+    /// Its owner removed it.
+    Removed,
+}
+
+/// Where somebody is told of events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Its id.
+    pub id: HookId,
+    /// Whose events: what this principal may see.
+    pub of: Principal,
+    /// Where to.
+    pub url: String,
+    /// Which kinds, by name or by beginning (`settlement.*`); empty for all.
+    pub kinds: Vec<String>,
+    /// How deliveries are signed.
+    pub scheme: Scheme,
+    /// The 32 secret bytes, sealed elsewhere; opaque here.
+    pub sealed: String,
+    /// What receivers verify with, where the scheme has a public half.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// Whether it is told anything.
+    #[serde(flatten)]
+    pub state: HookState,
+    /// Only what happened after this entry is told.
+    pub since: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl Hook {
+    /// Whether an event of this kind is wanted.
+    pub fn wants(&self, kind: &str) -> bool {
+        let fits = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(beginning) => kind.starts_with(beginning),
+            None => kind == wanted,
+        };
+        self.kinds.is_empty() || self.kinds.iter().any(fits)
+    }
+}
+
+impl Record for Hook {
+    const KIND: &'static str = "hook";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        let mut lists = Vec::new();
+        if self.state != HookState::Removed {
+            lists.push(ListEntry::new("hooks", self.of, self.id));
+        }
+        if self.state == HookState::Active {
+            lists.push(ListEntry::new("hooks.active", "", self.id));
+        }
+        lists
+    }
+}
+
+/// How many endpoints a principal has; what must be complete stands on a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookCount {
+    /// Whose.
+    pub of: Principal,
+    /// How many.
+    pub count: usize,
+}
+
+impl Record for HookCount {
+    const KIND: &'static str = "hook_count";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        self.of.to_string()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        Vec::new()
+    }
+}
+
+/// Up to where the log was looked through for what has to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookCursor {
+    /// The last entry.
+    pub seq: u64,
+}
+
+impl HookCursor {
+    /// There is one.
+    pub const ID: &'static str = "hooks";
+}
+
+impl Record for HookCursor {
+    const KIND: &'static str = "hook_cursor";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        Self::ID.to_owned()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        Vec::new()
+    }
+}
+
+/// How one attempt went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When.
+    pub at: Timestamp,
+    /// The receiver's status, where it answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why there was no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The beginning of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+impl Attempt {
+    /// Whether the receiver took it: 2xx and nothing else.
+    pub fn took(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+}
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeliveryState {
+    /// Another attempt comes.
+    Waiting,
+    /// The receiver took it.
+    Delivered,
+    /// No attempt comes by itself.
+    Failed,
+}
+
+/// One event on its way to one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Its id; `webhook-id` of every attempt.
+    pub id: DeliveryId,
+    /// Where to.
+    pub hook: HookId,
+    /// The entry of the event.
+    pub seq: u64,
+    /// The event's place among that entry's.
+    pub index: usize,
+    /// The event's kind.
+    pub kind: String,
+    /// Where it stands.
+    pub state: DeliveryState,
+    /// How often it was tried.
+    pub tries: u32,
+    /// How the attempts went, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// When to try next, while it waits.
+    pub next_at: Timestamp,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl Delivery {
+    /// A delivery of an event, to be tried at once.
+    pub fn new(hook: HookId, seq: u64, index: usize, kind: &str, now: Timestamp) -> Self {
+        let event = format!("{seq}.{index}");
+        let print = Fingerprint::of(&[b"delivery", hook.to_string().as_bytes(), event.as_bytes()]);
+        let bytes = print.0.first_chunk::<16>().copied().unwrap_or_default();
+        Self {
+            id: DeliveryId::from_value(u128::from_be_bytes(bytes)),
+            hook,
+            seq,
+            index,
+            kind: kind.to_owned(),
+            state: DeliveryState::Waiting,
+            tries: 0,
+            attempts: Vec::new(),
+            next_at: now,
+            created_at: now,
+        }
+    }
+}
+
+impl Record for Delivery {
+    const KIND: &'static str = "hook_delivery";
+    const RANK: u8 = rank::ROW_LATER;
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        let at = format!("{:020}.{:06}", self.seq, self.index);
+        let mut lists = vec![ListEntry::new("hook_deliveries", self.hook, at)];
+        if self.state == DeliveryState::Waiting {
+            lists.push(ListEntry::new("hook_deliveries.due", "", stamp(self.next_at)));
+        }
+        lists
+    }
+}
+
+fn not_found() -> Refusal {
+    Refusal::new(Code::NotFound, "no such webhook")
+}
+
+/// Makes an endpoint.
+#[derive(Clone, Debug)]
+pub struct CreateHook(pub Hook);
+
+impl Unit for CreateHook {
+    type Answer = Hook;
+
+    fn name(&self) -> &'static str {
+        "hook.create"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<HookCount>(self.0.of);
+        touches.row::<Hook>(self.0.id);
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<Hook>, Stop> {
+        let count = view.row::<HookCount>(self.0.of)?.map_or(0, |row| row.count);
+        if count >= MAX_HOOKS {
+            let why = format!("there are {MAX_HOOKS} webhooks already; remove one first");
+            return Err(Refusal::new(Code::StateConflict, why).into());
+        }
+        let mut effects = Effects::answer(self.0.clone());
+        effects.put(HookCount { of: self.0.of, count: count.saturating_add(1) })?;
+        effects.put(self.0.clone())?;
+        let data = json!({ "webhook": self.0.id, "url": self.0.url });
+        effects.event("webhook.created", &[&self.0.of], data);
+        Ok(effects)
+    }
+}
+
+/// Enables, disables or removes an endpoint.
+#[derive(Clone, Debug)]
+pub struct SetHook {
+    /// Which.
+    pub hook: HookId,
+    /// Whose; somebody else's is not there.
+    pub of: Principal,
+    /// What it becomes. What was removed stays so.
+    pub state: HookState,
+    /// The head of the log: an endpoint that is enabled again is told of what happens from then on.
+    pub head: u64,
+}
+
+impl Unit for SetHook {
+    type Answer = Hook;
+
+    fn name(&self) -> &'static str {
+        "hook.set"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<HookCount>(self.of);
+        touches.row::<Hook>(self.hook);
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<Hook>, Stop> {
+        let row = view.row::<Hook>(self.hook)?;
+        let live = |row: &&Hook| row.of == self.of && row.state != HookState::Removed;
+        let row = row.filter(live).ok_or_else(not_found)?;
+        let enabled = row.state != HookState::Active && self.state == HookState::Active;
+        let since = if enabled { self.head.max(row.since) } else { row.since };
+        let row = Hook { state: self.state.clone(), since, ..row.clone() };
+        let mut effects = Effects::answer(row.clone());
+        if row.state == HookState::Removed {
+            let count = view.row::<HookCount>(self.of)?.map_or(0, |row| row.count);
+            effects.put(HookCount { of: self.of, count: count.saturating_sub(1) })?;
+        }
+        effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+/// Makes deliveries of what was read in the log, each once, and remembers how far that was.
+#[derive(Clone, Debug)]
+pub struct FanOut {
+    /// Up to where the log was read.
+    pub seq: u64,
+    /// What was found.
+    pub deliveries: Vec<Delivery>,
+}
+
+impl Unit for FanOut {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "hook.fan_out"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<HookCursor>(HookCursor::ID);
+        for delivery in &self.deliveries {
+            touches.row::<Delivery>(delivery.id);
+        }
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        let known = view.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
+        let mut effects = Effects::answer(());
+        for delivery in &self.deliveries {
+            // INVARIANT: an_event_has_one_delivery_an_endpoint
+            if view.row::<Delivery>(delivery.id)?.is_none() {
+                effects.put(delivery.clone())?;
+            }
+        }
+        if self.seq > known {
+            effects.put(HookCursor { seq: self.seq })?;
+        }
+        Ok(effects)
+    }
+}
+
+/// Takes the right to make one attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimDelivery {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Where it goes, from a plain read; never changes.
+    pub hook: HookId,
+}
+
+impl Unit for ClaimDelivery {
+    /// The delivery as claimed and its endpoint; `None` when there is nothing to send now.
+    type Answer = Option<(Delivery, Hook)>;
+
+    fn name(&self) -> &'static str {
+        "hook.claim"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Hook>(self.hook);
+        touches.row::<Delivery>(self.delivery);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Self::Answer>, Stop> {
+        let hook = view.need::<Hook>(self.hook)?;
+        let mut row = view.need::<Delivery>(self.delivery)?.clone();
+        if row.state != DeliveryState::Waiting || row.next_at > now || row.hook != self.hook {
+            return Ok(Effects::answer(None));
+        }
+        if hook.state != HookState::Active {
+            row.state = DeliveryState::Failed;
+            let mut effects = Effects::answer(None);
+            effects.put(row)?;
+            return Ok(effects);
+        }
+        row.tries = row.tries.saturating_add(1);
+        // If whoever sends it dies, it is sent again.
+        row.next_at = after(now, CLAIM_SECONDS);
+        let mut effects = Effects::answer(Some((row.clone(), hook.clone())));
+        effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+/// Records how an attempt went.
+#[derive(Clone, Debug)]
+pub struct Attempted {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Where it went.
+    pub hook: HookId,
+    /// Which try it was, as claimed; a later claim makes this one only evidence.
+    pub tries: u32,
+    /// How it went.
+    pub attempt: Attempt,
+}
+
+impl Unit for Attempted {
+    type Answer = Delivery;
+
+    fn name(&self) -> &'static str {
+        "hook.attempted"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Hook>(self.hook);
+        touches.row::<Delivery>(self.delivery);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Delivery>, Stop> {
+        let hook = view.need::<Hook>(self.hook)?;
+        let mut row = view.need::<Delivery>(self.delivery)?.clone();
+        if row.attempts.len() >= MAX_ATTEMPTS {
+            row.attempts.remove(1);
+        }
+        row.attempts.push(self.attempt.clone());
+        let mut effects = Effects::answer(());
+        let mut disabled = None;
+        if self.attempt.took() {
+            row.state = DeliveryState::Delivered;
+        } else if self.attempt.status == Some(410) {
+            row.state = DeliveryState::Failed;
+            disabled = Some("the receiver answered 410: it wants no more");
+        } else if row.state == DeliveryState::Waiting && self.tries == row.tries {
+            let wait = usize::try_from(row.tries.saturating_sub(1)).ok();
+            match wait.and_then(|place| WAITS.get(place)) {
+                Some(seconds) => row.next_at = after(now, *seconds),
+                None => {
+                    row.state = DeliveryState::Failed;
+                    // Once; somebody who sends it again by hand is told how that went.
+                    let last = wait == Some(WAITS.len());
+                    disabled = last.then_some("an event could not be delivered for three days");
+                }
+            }
+        }
+        if let (Some(why), HookState::Active) = (disabled, &hook.state) {
+            let state = HookState::Disabled { why: why.to_owned() };
+            let data = json!({ "webhook": hook.id, "url": hook.url, "why": why });
+            effects.event("webhook.disabled", &[&hook.of], data);
+            effects.put(Hook { state, ..hook.clone() })?;
+        }
+        effects.put(row.clone())?;
+        Ok(effects.map(|()| row))
+    }
+}
+
+/// Sends a delivery again now, whatever became of it; its schedule goes on from where it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Resend {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Where it goes.
+    pub hook: HookId,
+    /// Whose endpoint it is.
+    pub of: Principal,
+}
+
+impl Unit for Resend {
+    type Answer = Delivery;
+
+    fn name(&self) -> &'static str {
+        "hook.resend"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Hook>(self.hook);
+        touches.row::<Delivery>(self.delivery);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Delivery>, Stop> {
+        let hook = view.row::<Hook>(self.hook)?;
+        let hook = hook.filter(|hook| hook.of == self.of).ok_or_else(not_found)?;
+        let row = view.row::<Delivery>(self.delivery)?.filter(|row| row.hook == self.hook);
+        let Some(row) = row else {
+            return Err(Refusal::new(Code::NotFound, "no such delivery").into());
+        };
+        if hook.state != HookState::Active {
+            let why = "the webhook is disabled; enable it first";
+            return Err(Refusal::new(Code::StateConflict, why).into());
+        }
+        let row = Delivery { state: DeliveryState::Waiting, next_at: now, ..row.clone() };
+        let mut effects = Effects::answer(row.clone());
+        effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_wanted_by_name_or_by_beginning() {
+        let hook = |kinds: &[&str]| Hook {
+            id: HookId::from_value(1),
+            of: Principal::Operator,
+            url: String::new(),
+            kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
+            scheme: Scheme::V1a,
+            sealed: String::new(),
+            public_key: None,
+            state: HookState::Active,
+            since: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+        };
+        let check = |kinds: &[&str], kind: &str, expect: bool| {
+            assert_eq!(hook(kinds).wants(kind), expect, "{kinds:?} {kind}");
+        };
+        check(&[], "tab.closed", true);
+        check(&["tab.closed"], "tab.closed", true);
+        check(&["tab.closed"], "tab.closed.twice", false);
+        check(&["settlement.*", "tab.closed"], "settlement.captured", true);
+        check(&["settlement.*"], "settlements", false);
+    }
+
+    #[test]
+    fn an_event_has_one_delivery_an_endpoint() {
+        let delivery = |hook: u128, seq, index| {
+            Delivery::new(HookId::from_value(hook), seq, index, "k", Timestamp::UNIX_EPOCH).id
+        };
+        assert_eq!(delivery(1, 2, 3), delivery(1, 2, 3));
+        let ids = [delivery(1, 2, 3), delivery(2, 2, 3), delivery(1, 3, 3), delivery(1, 2, 0)];
+        assert!(ids.iter().enumerate().all(|(n, id)| !ids[..n].contains(id)));
+    }
+}

@@ -1,0 +1,240 @@
+//! The stream of events: one reader for everybody who listens.
+//!
+//! A single task follows the head of the log and hands each new page to all listeners at once, so
+//! that five hundred of them cost the books one read. A listener that comes later, or falls behind,
+//! reads pages of the log by itself until it has caught up; it holds no reader while it waits.
+//!
+//! A place in the stream is `epoch-seq.index`: the installation's epoch, the entry, and the event
+//! within it. The index is left out of the last event of an entry, so the usual id is the entry's
+//! own sequence number.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use earnest_core::party::Principal;
+use earnest_store::{EventAt, EventPage, ReadError, Store};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How many entries one read of the log brings.
+const PAGE: usize = 500;
+/// How many pages a listener may fall behind before it reads for itself.
+const BUFFERED: usize = 256;
+
+/// A place in the stream, after which it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The entry.
+    pub seq: u64,
+    /// How many events of that entry have been seen; all of them, where it is left out.
+    pub seen: Option<usize>,
+}
+
+impl Place {
+    /// After a whole entry.
+    pub const fn after(seq: u64) -> Self {
+        Self { seq, seen: None }
+    }
+
+    /// Whether an event comes after this place.
+    fn is_before(self, event: &EventAt) -> bool {
+        event.seq > self.seq
+            || (event.seq == self.seq && self.seen.is_some_and(|seen| event.index >= seen))
+    }
+
+    /// The entry to read on from: the one before, where this one was only seen in part.
+    fn read_from(self) -> u64 {
+        if self.seen.is_some() { self.seq.saturating_sub(1) } else { self.seq }
+    }
+}
+
+/// A cursor as clients keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The epoch it belongs to; `None` for a bare number, which means the present one.
+    pub epoch: Option<String>,
+    /// The place.
+    pub place: Place,
+}
+
+/// A text that is no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotACursor;
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let (epoch, rest) = match text.split_once('-') {
+            Some((epoch, rest)) => {
+                let plain = epoch.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                if epoch.is_empty() || !plain {
+                    return Err(NotACursor);
+                }
+                (Some(epoch.to_owned()), rest)
+            }
+            None => (None, text),
+        };
+        let number = |text: &str| {
+            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| text.parse::<u64>().ok()).flatten().ok_or(NotACursor)
+        };
+        let place = match rest.split_once('.') {
+            None => Place::after(number(rest)?),
+            Some((seq, index)) => {
+                let index = usize::try_from(number(index)?).map_err(|_| NotACursor)?;
+                let seen = index.checked_add(1).ok_or(NotACursor)?;
+                Place { seq: number(seq)?, seen: Some(seen) }
+            }
+        };
+        Ok(Self { epoch, place })
+    }
+}
+
+/// The id of an event; `last` says whether its entry has no further one.
+pub struct EventId<'a> {
+    /// The installation's epoch.
+    pub epoch: &'a str,
+    /// The event.
+    pub event: &'a EventAt,
+    /// Whether it is its entry's last.
+    pub last: bool,
+}
+
+impl fmt::Display for EventId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch, self.event.seq)?;
+        if self.last { Ok(()) } else { write!(f, ".{}", self.event.index) }
+    }
+}
+
+/// Whether somebody may see an event: its audience, and the operator.
+pub fn may_see(principal: Principal, event: &EventAt) -> bool {
+    let name = principal.to_string();
+    principal == Principal::Operator || event.event.audience.contains(&name)
+}
+
+/// Where listeners join.
+#[derive(Clone)]
+pub struct Feed(broadcast::Sender<Arc<EventPage>>);
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self(broadcast::channel(BUFFERED).0)
+    }
+}
+
+impl Feed {
+    /// Follows the log from its present head until told to stop.
+    pub fn spawn(&self, store: Store, stop: CancellationToken) -> JoinHandle<()> {
+        let feed = self.0.clone();
+        tokio::spawn(async move {
+            let mut head = store.watch_head();
+            let mut at = *head.borrow_and_update();
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    changed = head.changed() => if changed.is_err() { return },
+                }
+                // Read in pages, since much may have happened; what cannot be read now is read at
+                // the next change, and by listeners for themselves.
+                loop {
+                    match store.reader().events(at, PAGE) {
+                        Ok(page) if page.after == at => break,
+                        Ok(page) => {
+                            at = page.after;
+                            // Nobody listening is no fault.
+                            let _ = feed.send(Arc::new(page));
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "the stream of events waits for the books");
+                            break;
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Begins to listen after a place.
+    pub fn listen(&self, store: Store, place: Place) -> Listener {
+        Listener { feed: self.clone(), store, place, live: None }
+    }
+}
+
+/// Somebody who listens.
+pub struct Listener {
+    feed: Feed,
+    store: Store,
+    place: Place,
+    /// The feed, once this listener has caught up with it.
+    live: Option<broadcast::Receiver<Arc<EventPage>>>,
+}
+
+/// Events of a page with their place.
+pub type Seen = Arc<EventPage>;
+
+impl Listener {
+    /// The next events in order, those of other people among them; waits while there are none. What
+    /// was given once is not given again.
+    ///
+    /// # Errors
+    /// When the books cannot be read.
+    pub async fn next(&mut self) -> Result<Seen, ReadError> {
+        loop {
+            if let Some(live) = &mut self.live {
+                match live.recv().await {
+                    Ok(page) if page.after <= self.place.seq => continue,
+                    Ok(page) => return Ok(self.take(page)),
+                    // It fell behind, or the feed ended: the log has everything.
+                    Err(broadcast::error::RecvError::Lagged(_)) => self.live = None,
+                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                }
+            }
+            // From here on nothing is missed: what the last read does not show, the feed will.
+            let live = self.feed.0.subscribe();
+            let page = self.store.reader().events(self.place.read_from(), PAGE)?;
+            if page.after > self.place.seq || self.place.seen.is_some() {
+                return Ok(self.take(Arc::new(page)));
+            }
+            self.live = Some(live);
+        }
+    }
+
+    /// What of a page is new, and where to go on.
+    fn take(&mut self, page: Arc<EventPage>) -> Seen {
+        let place = self.place;
+        self.place = Place::after(page.after.max(place.seq));
+        if page.events.iter().all(|event| place.is_before(event)) {
+            return page;
+        }
+        let fresh = page.events.iter().filter(|event| place.is_before(event)).cloned().collect();
+        Arc::new(EventPage { events: fresh, after: page.after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_they_are_written() {
+        let check = |text: &str, expect: Option<(Option<&str>, u64, Option<usize>)>| {
+            let found = text.parse::<Cursor>().ok();
+            let found = found.as_ref();
+            let found = found.map(|it| (it.epoch.as_deref(), it.place.seq, it.place.seen));
+            assert_eq!(found, expect, "{text}");
+        };
+        check("41", Some((None, 41, None)));
+        check("e1-41", Some((Some("e1"), 41, None)));
+        check("e1-41.0", Some((Some("e1"), 41, Some(1))));
+        check("0", Some((None, 0, None)));
+        for text in ["", "-", "-41", "e1-", "e1-x", "+4", "4.", ".4", "4.-1", "e1-4.1.2", "４"] {
+            check(text, None);
+        }
+        check(&u64::MAX.to_string(), Some((None, u64::MAX, None)));
+        check("18446744073709551616", None);
+    }
+}

@@ -1,0 +1,214 @@
+//! Telling endpoints of events, by Standard Webhooks: what is signed is `id.timestamp.body`.
+//!
+//! The log says what happened and to whom it may be told; deliveries are made of it once, and sent
+//! until they are taken, by jobs. A body is written from the log at each attempt, so nothing of an
+//! event is kept twice.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use earnest_core::hook::{
+    Attempt, Attempted, ClaimDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
+};
+use earnest_core::problem::{Code, Refusal};
+use earnest_store::EventAt;
+use ed25519_dalek::{Signer as _, SigningKey};
+use futures_util::StreamExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use ring::hmac;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::paypal::FlowError;
+use crate::app::App;
+use crate::events::may_see;
+use crate::outbound::Call;
+
+/// How many entries of the log are looked through at once.
+const PAGE: usize = 500;
+/// After how many entries without anything to tell the place is remembered all the same.
+const REMEMBER_EVERY: u64 = 5_000;
+/// How many deliveries are under way at once.
+const CALLS: usize = 16;
+/// How long a receiver may take: Standard Webhooks advises 15 to 30 seconds.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How much of an answer is read, and how much of that is kept.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+const KEPT_CHARS: usize = 200;
+
+/// The secret of a new endpoint: sealed, and shown.
+pub struct NewSecret {
+    /// As it rests in the books.
+    pub sealed: String,
+    /// `whpk_…`: what receivers verify with, where the scheme has a public half.
+    pub public_key: Option<String>,
+    /// `whsec_…`: what both sides keep, where the scheme has none. Shown once.
+    pub secret: Option<String>,
+}
+
+/// Draws the secret of a new endpoint.
+///
+/// # Errors
+/// `internal` where it cannot be sealed.
+pub fn new_secret(app: &App, id: &str, scheme: Scheme) -> Result<NewSecret, Refusal> {
+    let secret = Zeroizing::new(crate::source::random_bytes::<32>());
+    let sealed = app.sealer.seal(id, secret.as_slice());
+    let sealed = sealed.map_err(|_| Refusal::new(Code::Internal, "no key could be made"))?;
+    let (public_key, shown) = match scheme {
+        Scheme::V1a => {
+            let public = SigningKey::from_bytes(&secret).verifying_key();
+            (Some(format!("whpk_{}", STANDARD.encode(public.as_bytes()))), None)
+        }
+        Scheme::V1 => (None, Some(format!("whsec_{}", STANDARD.encode(secret.as_slice())))),
+    };
+    Ok(NewSecret { sealed, public_key, secret: shown })
+}
+
+/// Looks through what the log got since the last time, and makes deliveries of what endpoints want.
+/// `read` is how far this process has looked; a restart begins at the place that is remembered.
+///
+/// # Errors
+/// [`FlowError`]; nothing is lost, the next turn looks again.
+pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError> {
+    let reader = app.store.reader();
+    let hooks = reader.list::<Hook>("hooks.active", "", None, 10_000, false)?.items;
+    let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
+    let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
+    let mut at = read.unwrap_or(kept).max(oldest);
+    loop {
+        let page = reader.events(at, PAGE)?;
+        if page.after == at {
+            *read = Some(at);
+            return Ok(());
+        }
+        let deliveries = wanted(&hooks, &page.events, app);
+        if !deliveries.is_empty() || page.after.saturating_sub(kept) >= REMEMBER_EVERY {
+            app.store.submit(FanOut { seq: page.after, deliveries }).await?;
+        }
+        at = page.after;
+        *read = Some(at);
+    }
+}
+
+fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
+    let mut deliveries = Vec::new();
+    for event in events {
+        let kind = &event.event.kind;
+        let told = hooks
+            .iter()
+            .filter(|hook| event.seq > hook.since && hook.wants(kind) && may_see(hook.of, event));
+        let make = |hook: &Hook| Delivery::new(hook.id, event.seq, event.index, kind, app.now());
+        deliveries.extend(told.map(make));
+    }
+    deliveries
+}
+
+/// Sends what is due, many at once; a receiver that hangs holds up no other.
+///
+/// # Errors
+/// When the books cannot be read.
+pub async fn send_due(app: &App) -> Result<(), FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Delivery>("hook_deliveries.due", "", None, PAGE, false)?;
+    let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
+    let calls = due.map(|delivery| async move {
+        if let Err(error) = send(app, &delivery).await {
+            tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+        }
+    });
+    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    Ok(())
+}
+
+async fn send(app: &App, due: &Delivery) -> Result<(), FlowError> {
+    let claim = ClaimDelivery { delivery: due.id, hook: due.hook };
+    let Some((delivery, hook)) = app.store.submit(claim).await? else { return Ok(()) };
+    let attempt = attempt(app, &delivery, &hook).await;
+    let took = attempt.took();
+    let unit = Attempted { delivery: delivery.id, hook: hook.id, tries: delivery.tries, attempt };
+    app.store.submit(unit).await?;
+    tracing::info!(delivery = %delivery.id, hook = %hook.id, took, "webhook sent");
+    Ok(())
+}
+
+async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Attempt {
+    let at = app.now();
+    let failed = |why: String| Attempt { at, status: None, error: Some(why), answer: None };
+    let call = match call(app, delivery, hook) {
+        Ok(call) => call,
+        Err(why) => return failed(why),
+    };
+    match app.outbound.send(call).await {
+        Err(why) => failed(why.to_string()),
+        Ok(answer) => {
+            let text = String::from_utf8_lossy(&answer.body);
+            let text: String = text.chars().filter(|c| !c.is_control()).take(KEPT_CHARS).collect();
+            let answer_text = (!text.is_empty()).then_some(text);
+            let status = Some(answer.status.as_u16());
+            Attempt { at, status, error: None, answer: answer_text }
+        }
+    }
+}
+
+fn call(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Call, String> {
+    let url = app.outbound.check(&hook.url).map_err(|why| why.detail)?;
+    let body = body(app, delivery)?;
+    let timestamp = app.now().as_second().to_string();
+    let id = delivery.id.to_string();
+    let secret = app.sealer.open_secret(&hook.id.to_string(), &hook.sealed);
+    let secret = secret.map_err(|why| why.to_string())?;
+    let signature = sign(hook.scheme, &secret, &id, &timestamp, &body)?;
+    let mut headers = HeaderMap::new();
+    let named = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::USER_AGENT, concat!("earnest/", env!("CARGO_PKG_VERSION")).to_owned()),
+        (HeaderName::from_static("webhook-id"), id),
+        (HeaderName::from_static("webhook-timestamp"), timestamp),
+        (HeaderName::from_static("webhook-signature"), signature),
+    ];
+    for (name, value) in named {
+        headers.insert(name, HeaderValue::from_str(&value).map_err(|why| why.to_string())?);
+    }
+    let (method, max_bytes) = (Method::POST, MAX_ANSWER_BYTES);
+    Ok(Call { method, url, headers, body, max_bytes, timeout: TIMEOUT })
+}
+
+/// What is told, as the log has it: the same bytes at every attempt.
+fn body(app: &App, delivery: &Delivery) -> Result<Bytes, String> {
+    let before = delivery.seq.saturating_sub(1);
+    let page = app.store.reader().events(before, 1).map_err(|why| why.to_string())?;
+    let event = page.events.into_iter().find(|event| event.index == delivery.index);
+    let event = event.ok_or("the event is not in the log")?;
+    let body = json!({
+        "type": event.event.kind,
+        "timestamp": event.at.to_string(),
+        "seq": event.seq,
+        "data": event.event.data,
+    });
+    Ok(Bytes::from(body.to_string()))
+}
+
+/// The value of `webhook-signature`.
+fn sign(
+    scheme: Scheme,
+    secret: &[u8],
+    id: &str,
+    timestamp: &str,
+    body: &[u8],
+) -> Result<String, String> {
+    let mut signed = format!("{id}.{timestamp}.").into_bytes();
+    signed.extend_from_slice(body);
+    Ok(match scheme {
+        Scheme::V1a => {
+            let secret: &[u8; 32] = secret.try_into().map_err(|_| "a key of another length")?;
+            let signature = SigningKey::from_bytes(secret).sign(&signed);
+            format!("v1a,{}", STANDARD.encode(signature.to_bytes()))
+        }
+        Scheme::V1 => {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+            format!("v1,{}", STANDARD.encode(hmac::sign(&key, &signed)))
+        }
+    })
+}

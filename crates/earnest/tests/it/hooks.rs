@@ -1,0 +1,233 @@
+//! Outgoing webhooks, as a receiver meets them.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use reqwest::Method;
+use ring::signature::{ED25519, UnparsedPublicKey};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A receiver: what it got, and what it answers next; 200 when nothing is left to say.
+#[derive(Clone, Default)]
+struct Receiver {
+    got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    says: Arc<Mutex<Vec<u16>>>,
+    url: String,
+}
+
+impl Receiver {
+    async fn begin(says: &[u16]) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let says = says.iter().rev().copied().collect::<Vec<_>>();
+        let receiver = Self { url, says: Arc::new(Mutex::new(says)), ..Self::default() };
+        let router = Router::new().route("/hook", post(take)).with_state(receiver.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        receiver
+    }
+
+    fn got(&self) -> Vec<(HeaderMap, Bytes)> {
+        self.got.lock().unwrap().clone()
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        let kind = |body: &Bytes| serde_json::from_slice::<Value>(body).unwrap()["type"].clone();
+        self.got().iter().map(|(_, body)| kind(body).as_str().unwrap().to_owned()).collect()
+    }
+}
+
+async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    receiver.got.lock().unwrap().push((headers, body));
+    let says = receiver.says.lock().unwrap().pop().unwrap_or(200);
+    StatusCode::from_u16(says).unwrap()
+}
+
+async fn hook(world: &World, role: &str, body: Value) -> Value {
+    world.post(role, "/v1/webhooks", body).await.expect(201)
+}
+
+async fn deliveries(world: &World, role: &str, hook: &Value) -> Vec<Value> {
+    let path = format!("/v1/webhooks/{}/deliveries", hook["id"].as_str().unwrap());
+    world.get(role, &path).await.expect(200)["data"].as_array().unwrap().clone()
+}
+
+/// Asks for a pause and takes it back: two events of the owner's.
+async fn two_events(world: &World) {
+    world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    world.call("owner", Method::POST, "/v1/owners/me/resume", None).await.expect(204);
+}
+
+/// What was signed, by the header's own account.
+fn signed(headers: &HeaderMap, body: &[u8]) -> (Vec<u8>, String) {
+    let header = |name: &str| headers[name].to_str().unwrap();
+    let text = format!("{}.{}.", header("webhook-id"), header("webhook-timestamp"));
+    ([text.as_bytes(), body].concat(), header("webhook-signature").to_owned())
+}
+
+#[tokio::test]
+async fn a_receiver_can_tell_what_is_ours() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url })).await;
+    assert_eq!(made["secret"], Value::Null);
+    two_events(&world).await;
+    world.settle_down().await;
+    assert_eq!(receiver.kinds(), ["webhook.created", "owner.paused", "owner.resumed"]);
+    let key = made["public_key"].as_str().unwrap().strip_prefix("whpk_").unwrap().to_owned();
+    let key = UnparsedPublicKey::new(&ED25519, STANDARD.decode(key).unwrap());
+    for (headers, body) in receiver.got() {
+        let (message, signature) = signed(&headers, &body);
+        let signature = STANDARD.decode(signature.strip_prefix("v1a,").unwrap()).unwrap();
+        key.verify(&message, &signature).unwrap();
+        assert!(key.verify(&[message.as_slice(), b" "].concat(), &signature).is_err());
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert!(body["timestamp"].is_string() && body["data"].is_object(), "{body}");
+    }
+    // A shared secret, for receivers that have no Ed25519.
+    let shared = Receiver::begin(&[]).await;
+    let made = hook(&world, "owner", json!({ "url": shared.url, "scheme": "v1" })).await;
+    let secret = made["secret"].as_str().unwrap().strip_prefix("whsec_").unwrap().to_owned();
+    world.settle_down().await;
+    let (headers, body) = shared.got().remove(0);
+    let (message, signature) = signed(&headers, &body);
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &STANDARD.decode(secret).unwrap());
+    let signature = STANDARD.decode(signature.strip_prefix("v1,").unwrap()).unwrap();
+    ring::hmac::verify(&key, &message, &signature).unwrap();
+    let again = world.get("owner", "/v1/webhooks").await.expect(200);
+    assert!(!again.to_string().contains("whsec_"), "it is shown once");
+    world.assert_sound();
+}
+
+#[tokio::test]
+async fn what_is_not_taken_comes_again_as_it_was() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[500, 302, 200]).await;
+    let body = json!({ "url": receiver.url, "kinds": ["owner.paused"] });
+    let made = hook(&world, "owner", body).await;
+    two_events(&world).await;
+    world.settle_down().await;
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 1, "not before its time");
+    world.advance(5);
+    world.settle_down().await;
+    world.advance(300);
+    world.settle_down().await;
+    world.advance(100_000);
+    world.settle_down().await;
+    let got = receiver.got();
+    assert_eq!(got.len(), 3, "and no more once it is taken");
+    assert!(got.iter().all(|(headers, body)| {
+        headers["webhook-id"] == got[0].0["webhook-id"] && *body == got[0].1
+    }));
+    let row = deliveries(&world, "owner", &made).await.remove(0);
+    let answers: Vec<_> =
+        row["attempts"].as_array().unwrap().iter().map(|it| it["status"].clone()).collect();
+    assert_eq!(
+        (row["status"].as_str(), answers),
+        (Some("delivered"), vec![json!(500), json!(302), json!(200)])
+    );
+    world.assert_sound();
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_is_told_nothing_more() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[410]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url, "kinds": ["owner.*"] })).await;
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+    world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    world.settle_down().await;
+    let now = world.get("owner", &path).await.expect(200);
+    assert_eq!(now["status"], "disabled");
+    assert!(now["reason"].as_str().unwrap().contains("410"));
+    world.call("owner", Method::POST, "/v1/owners/me/resume", None).await.expect(204);
+    world.advance(100_000);
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 1);
+    let failed = deliveries(&world, "owner", &made).await.pop().unwrap();
+    let resend = format!("{path}/deliveries/{}/resend", failed["id"].as_str().unwrap());
+    let refused = world.call("owner", Method::POST, &resend, None).await;
+    assert_eq!(refused.code(), "state_conflict");
+    // Enabled again, one click sends it.
+    world.call("owner", Method::POST, &format!("{path}/enable"), None).await.expect(200);
+    world.call("owner", Method::POST, &resend, None).await.expect(202);
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 2);
+    assert_eq!(receiver.got()[0].0["webhook-id"], receiver.got()[1].0["webhook-id"]);
+    // Removed, it is not there.
+    world.call("owner", Method::DELETE, &path, None).await.expect(200);
+    two_events(&world).await;
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 2);
+    assert_eq!(world.get("owner", &path).await.code(), "not_found");
+    assert_eq!(world.call("owner", Method::POST, &resend, None).await.code(), "not_found");
+}
+
+/// Nobody answers for three days: it is disabled, and its owner is told by an event.
+#[tokio::test]
+async fn an_endpoint_that_never_answers_is_disabled_in_the_end() {
+    let world = World::ready().await;
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", closed.local_addr().unwrap());
+    drop(closed);
+    let made = hook(&world, "owner", json!({ "url": url, "kinds": ["owner.paused"] })).await;
+    world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    for _ in 0..12 {
+        world.settle_down().await;
+        world.advance(86_400);
+    }
+    let row = deliveries(&world, "owner", &made).await.remove(0);
+    assert_eq!(
+        (row["status"].as_str(), row["attempts"].as_array().unwrap().len()),
+        (Some("failed"), 10)
+    );
+    assert!(row["attempts"][0]["error"].is_string(), "{row}");
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+    assert_eq!(world.get("owner", &path).await.expect(200)["status"], "disabled");
+    let events = world.reader().events(0, 1_000_000).unwrap().events;
+    assert!(events.iter().any(|it| it.event.kind == "webhook.disabled"));
+}
+
+#[tokio::test]
+async fn endpoints_are_their_holders_own_and_lead_to_the_public_internet() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[]).await;
+    let made = hook(&world, "seller", json!({ "url": receiver.url })).await;
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+    assert_eq!(world.get("owner", &path).await.code(), "not_found");
+    assert_eq!(world.call("owner", Method::DELETE, &path, None).await.code(), "not_found");
+    let agents = world.post("agent", "/v1/webhooks", json!({ "url": receiver.url })).await;
+    assert_eq!(agents.code(), "not_found");
+    // What concerns the owner is not the seller's.
+    two_events(&world).await;
+    world.settle_down().await;
+    assert_eq!(receiver.kinds(), ["webhook.created"]);
+    let check = async |body: Value, code: &str| {
+        let refused = world.post("owner", "/v1/webhooks", body.clone()).await;
+        assert_eq!(refused.code(), code, "{body}");
+    };
+    for url in [
+        "https://10.0.0.1/",
+        "https://169.254.169.254/",
+        "https://[fd00::1]/",
+        "https://a.internal/",
+    ] {
+        check(json!({ "url": url }), "target_forbidden").await;
+    }
+    for url in ["ftp://a.example/", "http://a.example/", "x", ""] {
+        check(json!({ "url": url }), "url_invalid").await;
+    }
+    check(json!({ "url": "https://a.example/", "kinds": ["A"] }), "validation_failed").await;
+    for _ in 0..10 {
+        hook(&world, "owner", json!({ "url": "https://a.example/" })).await;
+    }
+    check(json!({ "url": "https://a.example/" }), "state_conflict").await;
+}
