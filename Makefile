@@ -23,7 +23,7 @@ test: ## Everything that must pass before a change goes in
 	@scripts/test.sh
 
 judges: ## All outside judges, PayPal's own SDKs included; make judges ARGS='jose sell' for some
-	@scripts/setup.sh test
+	@scripts/setup.sh judges
 	@judges/run $(ARGS)
 
 bench: ## Ratios against calibration handlers in the same run (release build)

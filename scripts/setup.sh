@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh build    what `cargo build` needs: a C compiler, for SQLite and ring
 #   scripts/setup.sh test     that, and what the outside checks need: Node with npm, Python with venv
+#   scripts/setup.sh judges   that, and Chromium, for the judge of the pages
 #
 # Where everything is there already it does nothing and needs no rights.
 set -euo pipefail
@@ -10,14 +11,14 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 what=${1:-build}
-case $what in build | test) ;; *) die "usage: scripts/setup.sh build|test" ;; esac
+case $what in build | test | judges) ;; *) die "usage: scripts/setup.sh build|test|judges" ;; esac
 
 # Rust comes from its own installer, not from apt: what Debian packages is too old.
 have cargo || die "cargo is missing: install Rust 1.95 or later, with clippy and rustfmt, then try again"
 
 missing=()
 have cc || missing+=(build-essential)
-if [ "$what" = test ]; then
+if [ "$what" != build ]; then
     cargo fmt --version >/dev/null 2>&1 || die "rustfmt is missing: rustup component add rustfmt"
     cargo clippy --version >/dev/null 2>&1 || die "clippy is missing: rustup component add clippy"
     have git || missing+=(git)
@@ -27,6 +28,9 @@ if [ "$what" = test ]; then
     have python3 || missing+=(python3)
     # Debian ships Python without what `python3 -m venv` needs.
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
+fi
+if [ "$what" = judges ] && [ -z "${EARNEST_CHROMIUM:-}" ]; then
+    have chromium || missing+=(chromium)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -226,6 +226,8 @@ ids! {
     VaultId = "vlt";
     /// The time a tab or credit grant is open; a new one never reopens a day cap.
     SessionId = "ses";
+    /// A browser of an owner's that is signed in.
+    SignInId = "sin";
     /// What one voucher is told apart by.
     VoucherId = "vch";
     /// A chain of transfers.

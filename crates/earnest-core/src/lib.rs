@@ -41,6 +41,7 @@ pub mod report;
 pub mod reversal;
 pub mod settings;
 pub mod settlement;
+pub mod sign_in;
 pub mod suspense;
 pub mod tab;
 pub mod time;

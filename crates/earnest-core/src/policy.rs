@@ -397,10 +397,21 @@ fn room(
 }
 
 fn limits_in_force(facts: &Facts<'_>) -> Guard<(Limits, Limits)> {
+    in_force(facts.owner_policy, facts.agent_policy)
+}
+
+/// The limits that count for an agent's purchase: the owner's, and the agent's over them.
+///
+/// # Errors
+/// The refusal of every purchase, where a policy is missing or cannot be read.
+pub fn in_force(
+    owner: Option<&Policy>,
+    agent: Option<&Policy>,
+) -> Result<(Limits, Limits), Box<Refusal>> {
     let missing =
         || Refusal::denied(Reason::PolicyMissing, "no policy is set, so nothing may be bought");
-    let owner = facts.owner_policy.ok_or_else(missing)?;
-    let agent = facts.agent_policy.ok_or_else(missing)?;
+    let owner = owner.ok_or_else(missing)?;
+    let agent = agent.ok_or_else(missing)?;
     let invalid = || {
         Refusal::denied(
             Reason::PolicyInvalid,

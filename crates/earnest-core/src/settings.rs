@@ -15,6 +15,10 @@ pub struct Settings {
     pub max_price_micros: Micros,
     /// How long a question to the owner waits, and an unused yes counts.
     pub approval_ttl_seconds: i64,
+    /// How long a browser that is not used stays signed in.
+    pub sign_in_idle_seconds: i64,
+    /// How long a browser stays signed in, however much it is used.
+    pub sign_in_most_seconds: i64,
     /// How long after a voucher's end a hold waits for the seller's report, in seconds of report
     /// clock. A seller that lost its network for a few minutes still gets paid.
     pub report_grace_seconds: i64,
@@ -64,6 +68,8 @@ impl Default for Settings {
         Self {
             max_price_micros: Micros::constant(10_000_000_000),
             approval_ttl_seconds: 15 * 60,
+            sign_in_idle_seconds: 12 * 3600,
+            sign_in_most_seconds: 7 * 24 * 3600,
             report_grace_seconds: 15 * 60,
             hold_limit_seconds: 24 * 3600,
             idle_seconds: 30 * 60,

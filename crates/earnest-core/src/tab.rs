@@ -354,8 +354,8 @@ pub(crate) fn add(a: Micros, b: Micros) -> Result<Micros, Stop> {
         .ok_or_else(|| Refusal::new(Code::AmountOutOfRange, "a total would overflow").into())
 }
 
-/// The limit accounts of one purchase.
-pub(crate) fn limit_accounts(
+/// The limit accounts of one purchase: the owner's session and day, then the agent's.
+pub fn limit_accounts(
     owner: OwnerId,
     agent: crate::id::AgentId,
     session: SessionId,

@@ -43,6 +43,11 @@ impl Zone {
             .map_or(now, |start| start.timestamp())
     }
 
+    /// Day and time of day there, to the minute, as people write it: `2026-11-30 10:15`.
+    pub fn minute(&self, at: Timestamp) -> String {
+        self.0.to_datetime(at).strftime("%Y-%m-%d %H:%M").to_string()
+    }
+
     /// The name in the IANA database.
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")

@@ -11,6 +11,7 @@ use earnest_core::time::{SignedDuration, Timestamp};
 use earnest_paypal::webhooks::CertStore;
 use earnest_store::Store;
 
+use crate::attempts::Attempts;
 use crate::sealed::Keys;
 use crate::source::{self, Clock};
 
@@ -102,6 +103,8 @@ pub struct Inner {
     webhook_id: RwLock<Option<String>>,
     clock: Clock,
     remembered: RwLock<Memory>,
+    /// Who tried to sign in with what is no link, by address.
+    pub attempts: Attempts,
     /// Wakes the jobs when there is something to do.
     pub wake: Wake,
     /// How often a stream of events says that it is alive, and asks whether its key still is.
@@ -130,13 +133,13 @@ impl Wake {
     }
 }
 
-/// A verified key.
+/// A verified key, or a browser that is signed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// Who holds it.
     pub principal: Principal,
-    /// Which key it is.
-    pub key: KeyId,
+    /// Which key it is; none for a browser that is signed in.
+    pub key: Option<KeyId>,
     /// The owner of an agent.
     pub owner: Option<OwnerId>,
 }
@@ -182,6 +185,7 @@ impl App {
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
+            attempts: Attempts::default(),
             wake: Wake::default(),
             heartbeat: parts.heartbeat,
             feed: crate::events::Feed::default(),

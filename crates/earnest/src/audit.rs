@@ -27,6 +27,7 @@ use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::receipt::Receipt;
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
+use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::unit::Record;
@@ -69,6 +70,9 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Seller>()
         .kind::<OriginHolders>()
         .kind::<ApiKey>()
+        .kind::<LoginLink>()
+        .kind::<SignIn>()
+        .kind::<SignIns>()
         .kind::<Vault>()
         .kind::<Policy>()
         .kind::<PolicyVersion>()

@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod app;
+pub mod attempts;
 pub mod audit;
 pub mod cli;
 pub mod config;
@@ -14,6 +15,7 @@ pub mod flow;
 pub mod jobs;
 pub mod listen;
 pub mod outbound;
+pub mod pages;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod sealed;

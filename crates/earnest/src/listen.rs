@@ -5,6 +5,7 @@
 //! Earnest stops. A handler itself is never cut off by a clock: what it does with money ends as a
 //! recorded state, however long PayPal takes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::util::MapRequest;
 
 use crate::api::read::BodyTimeout;
 
@@ -50,6 +52,10 @@ impl Default for Limits {
     }
 }
 
+/// Who is at the other end of the connection, beside every request: a proxy, where there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
 /// How long the listener waits when the system has no more connections to give.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -69,10 +75,10 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
             accepted = accepted => accepted,
         };
         match accepted {
-            Some((place, Ok((stream, _)))) => {
+            Some((place, Ok((stream, peer)))) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 open.spawn(async move {
-                    connection(stream, router, limits, stop).await;
+                    connection(stream, peer.ip(), router, limits, stop).await;
                     drop(place);
                 });
             }
@@ -90,7 +96,13 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, stop: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    peer: IpAddr,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
     // Answers are small and written at once; without this some wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection has no TCP_NODELAY");
@@ -101,7 +113,11 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, stop: Can
         .header_read_timeout(limits.head)
         .max_headers(limits.headers)
         .max_buf_size(limits.head_bytes);
-    let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let service = MapRequest::new(router, move |mut request: http::Request<_>| {
+        request.extensions_mut().insert(Peer(peer));
+        request
+    });
+    let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

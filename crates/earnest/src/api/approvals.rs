@@ -1,14 +1,13 @@
 //! Questions put to owners, and their answers.
 
 use axum::extract::State;
-use earnest_core::answer::{AnswerApproval, RevokeGrant, Verdict};
+use earnest_core::answer::RevokeGrant;
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::id::{ApprovalId, GrantId};
 use earnest_core::ledger::{Account, Subject, Window};
 use earnest_core::money::AmountInput;
 use earnest_core::party::Principal;
-use earnest_core::problem::{Code, Refusal};
-use earnest_core::time::{Timestamp, after};
+use earnest_core::problem::Code;
 use http::HeaderMap;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -18,6 +17,7 @@ use super::error::{ApiResult, refuse};
 use super::read::{Json, Paging, Path, Query, id, if_match};
 use super::view::{self, ApprovalView, GrantView, List, Problem};
 use crate::app::App;
+use crate::flow::approval as flow;
 
 /// Filters of `GET /v1/approvals`.
 #[derive(Deserialize, IntoParams)]
@@ -100,9 +100,6 @@ pub struct Decision {
     for_seconds: Option<i64>,
 }
 
-/// The longest grant.
-const MAX_GRANT_SECONDS: i64 = 30 * 24 * 3600;
-
 /// Answers a question. Approving books nothing: the agent repeats its request, policy runs again.
 #[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "apr_…"),
@@ -117,45 +114,14 @@ pub async fn decide(
     headers: HeaderMap,
     Json(body): Json<Decision>,
 ) -> ApiResult<axum::Json<ApprovalView>> {
-    let row = app.store.reader().row::<Approval>(id::<ApprovalId>(&text)?)?;
-    let row = row.filter(|row| row.owner == owner).ok_or_else(not_here)?;
+    let id = id::<ApprovalId>(&text)?;
+    // Whether it is there for whoever asks comes before what is wrong with the request.
+    flow::find(&app, owner, id)?;
     let version = if_match(&headers)?;
-    let now = app.now();
-    let unit = AnswerApproval {
-        owner,
-        agent: row.agent,
-        approval: row.id,
-        version: Some(version),
-        verdict: verdict(&app, &body, now)?,
-    };
-    let answered = app.store.submit(unit).await?;
-    Ok(axum::Json(view::approval(&answered, now)))
-}
-
-fn verdict(app: &App, body: &Decision, now: Timestamp) -> ApiResult<Verdict> {
-    let bounded = body.cap.is_some() || body.for_seconds.is_some();
-    match body.decision.as_str() {
-        "grant" => {
-            let invalid = |why: &str| refuse(Code::ValidationFailed, why);
-            let cap = body.cap.ok_or_else(|| invalid("a grant needs a `cap`"))?;
-            let seconds = body.for_seconds.ok_or_else(|| invalid("a grant needs `for_seconds`"))?;
-            if !(1..=MAX_GRANT_SECONDS).contains(&seconds) {
-                return Err(invalid("`for_seconds` is from 1 to 2592000, 30 days"));
-            }
-            let cap = cap.price(app.settings.max_price_micros).map_err(Refusal::from)?;
-            Ok(Verdict::Grant { id: GrantId::new(app.seed()), cap, until: after(now, seconds) })
-        }
-        _ if bounded => {
-            Err(refuse(Code::ValidationFailed, "`cap` and `for_seconds` go with `grant`"))
-        }
-        "approve" => Ok(Verdict::Approve),
-        "deny" => Ok(Verdict::Deny),
-        "deny_and_pause" => Ok(Verdict::DenyAndPause),
-        _ => Err(refuse(
-            Code::ValidationFailed,
-            "`decision` is `approve`, `grant`, `deny` or `deny_and_pause`",
-        )),
-    }
+    let Decision { decision, cap, for_seconds } = &body;
+    let written = flow::Written { decision, cap: *cap, for_seconds: *for_seconds };
+    let answered = flow::answer(&app, owner, id, version, written).await?;
+    Ok(axum::Json(view::approval(&answered, app.now())))
 }
 
 fn show_grant(app: &App, row: &Grant) -> ApiResult<GrantView> {
@@ -200,18 +166,4 @@ pub async fn revoke_grant(
     let row = row.filter(|row| row.owner == owner).ok_or_else(not_here)?;
     let revoked = app.store.submit(RevokeGrant { owner, agent: row.agent, grant: row.id }).await?;
     Ok(axum::Json(show_grant(&app, &revoked)?))
-}
-
-/// What a person sees who opens an approval's address. It shows nothing of the purchase: whoever
-/// has the link is not thereby its owner.
-#[utoipa::path(get, path = "/approvals/{id}", tag = "owner",
-    params(("id" = String, Path, description = "apr_…")),
-    responses((status = 200, description = "How to answer it", body = String, content_type = "text/plain"),
-        (status = "4XX", description = "No such address", body = Problem, content_type = "application/problem+json")))]
-pub async fn hint(Path(text): Path<String>) -> ApiResult<String> {
-    let id = id::<ApprovalId>(&text)?;
-    Ok(format!(
-        "A purchase waits for its owner. Answer it with:\n\n  earnest approvals show {id}\n  \
-         earnest approvals approve {id}\n"
-    ))
 }

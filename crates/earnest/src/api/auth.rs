@@ -1,20 +1,23 @@
 //! Who is asking. A key is looked up by its SHA-256; another tenant's things are simply not there.
+//! An owner's browser that is signed in counts as its owner, and as nobody else.
 
 use axum::extract::FromRequestParts;
 use earnest_core::id::{AgentId, KeyId, OwnerId, SellerId};
 use earnest_core::party::{Agent, ApiKey, Principal};
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, Refusal};
 use http::request::Parts;
 use http::{Request, header};
 use sha2::{Digest as _, Sha256};
 
+use super::cookie::{self, Cookie};
 use super::error::{ApiError, ApiResult, refuse};
 use crate::app::{App, Verified};
+use crate::flow::sign_in;
 
 /// The longest credential that is looked at.
 const MAX_KEY_BYTES: usize = 200;
 
-/// Whoever holds a live key.
+/// Whoever holds a live key, or the owner whose browser is signed in.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller(pub Verified);
 
@@ -22,6 +25,11 @@ impl FromRequestParts<App> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        if !parts.headers.contains_key(header::AUTHORIZATION)
+            && let Some(browser) = browser(parts, app).await?
+        {
+            return Ok(browser);
+        }
         let unknown =
             || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
         let hash = hash_of(parts).ok_or_else(unknown)?;
@@ -35,8 +43,30 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
+/// The owner whose browser it is, if it is signed in.
+///
+/// # Errors
+/// `unauthenticated` for an unsafe request that a page of somebody else's may have sent.
+async fn browser(parts: &Parts, app: &App) -> ApiResult<Option<Caller>> {
+    let Some(cookie) = Cookie::SignIn.read(app, &parts.headers) else { return Ok(None) };
+    let Some(row) = sign_in::find(app, &cookie).await? else { return Ok(None) };
+    if !parts.method.is_safe() && !cookie::comes_from_here(app, &parts.headers) {
+        let why = "a browser's change must come from a page of this Earnest";
+        let refusal = Refusal::new(Code::Unauthenticated, why);
+        return Err(refusal.next("send the header Earnest-CSRF: 1, or use a key").into());
+    }
+    let principal = Principal::Owner(row.owner);
+    Ok(Some(Caller(Verified { principal, key: None, owner: Some(row.owner) })))
+}
+
 /// Whether the credential in these headers is still good, looked up anew.
 pub fn still_live(app: &App, headers: &http::HeaderMap) -> bool {
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(cookie) = Cookie::SignIn.read(app, headers)
+    {
+        // As below.
+        return sign_in::live(app, &cookie).map_or(true, |row| row.is_some());
+    }
     let mut parts = Request::new(()).into_parts().0;
     parts.headers.clone_from(headers);
     let found = hash_of(&parts).is_some_and(|hash| matches!(look_up(app, hash), Ok(Some(_))));
@@ -70,7 +100,7 @@ fn look_up(app: &App, hash: [u8; 32]) -> ApiResult<Option<Verified>> {
         Principal::Owner(id) => Some(id),
         _ => None,
     };
-    Ok(Some(Verified { principal: row.principal, key: row.id, owner }))
+    Ok(Some(Verified { principal: row.principal, key: Some(row.id), owner }))
 }
 
 /// The owner who asks. Like the other roles below, this is settled before a body is read: a key of
@@ -105,8 +135,8 @@ impl FromRequestParts<App> for AsAgent {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
         let Verified { principal, key, owner } = Caller::from_request_parts(parts, app).await?.0;
-        match (principal, owner) {
-            (Principal::Agent(agent), Some(owner)) => Ok(Self { agent, owner, key }),
+        match (principal, owner, key) {
+            (Principal::Agent(agent), Some(owner), Some(key)) => Ok(Self { agent, owner, key }),
             _ => Err(not_here()),
         }
     }
@@ -178,6 +208,15 @@ impl Caller {
     /// Whether this caller may see what belongs to that owner: the owner, its agents, the operator.
     pub fn sees_owner(&self, owner: OwnerId) -> bool {
         self.0.principal == Principal::Operator || self.0.owner == Some(owner)
+    }
+
+    /// Refuses browsers where a credential is made that would outlive the sign-in.
+    ///
+    /// # Errors
+    /// `unauthenticated`.
+    pub fn holds_a_key(&self) -> ApiResult<()> {
+        let why = "this needs a key: a browser that is signed in is not enough";
+        self.0.key.map(|_| ()).ok_or_else(|| refuse(Code::Unauthenticated, why))
     }
 }
 

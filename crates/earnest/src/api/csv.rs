@@ -93,8 +93,12 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
 /// formula, full-width signs and leading space included; plain numbers, negative ones too, stay
 /// numbers. Semicolons and tabs are quoted as well, since some programs split at them.
 fn quote(text: &str) -> String {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number = match unsigned.split_once('.') {
+        Some((whole, decimals)) => digits(whole) && digits(decimals),
+        None => digits(unsigned),
+    };
     let sign = |c| matches!(c, '=' | '+' | '-' | '@' | '|' | '＝' | '＋' | '－' | '＠');
     let formula = text.trim_start().starts_with(sign) || text.starts_with(['\t', '\r', '\n', '\0']);
     let text = if formula && !number { format!("'{text}") } else { text.to_owned() };
@@ -116,6 +120,10 @@ mod tests {
             "-1+1",
             "--5",
             "-",
+            "-1.",
+            "-.5",
+            "-1.5.2",
+            "-1.5+1",
             "@SUM(A1)",
             "\t=1",
             "\r=1",
@@ -133,7 +141,9 @@ mod tests {
 
     #[test]
     fn numbers_and_plain_text_stay_as_they_are() {
-        for plain in ["-42", "42", "", "GET /weather/*", "2026-11-30T09:00:00Z", "a=b", "a'b"] {
+        for plain in
+            ["-42", "-1.500000", "42", "", "GET /weather/*", "2026-11-30T09:00:00Z", "a=b", "a'b"]
+        {
             assert_eq!(quote(plain), plain);
         }
         assert_eq!(quote("a,b"), "\"a,b\"");

@@ -18,10 +18,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::pages;
 
 mod accept;
 pub mod approvals;
 pub mod auth;
+pub mod cookie;
 pub mod csv;
 pub mod error;
 pub mod events;
@@ -36,6 +38,7 @@ pub mod purchases;
 pub mod read;
 pub mod receipts;
 pub mod sellers;
+pub mod sign_ins;
 pub mod tabs;
 pub mod view;
 pub mod wellknown;
@@ -98,6 +101,8 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(parties::set_zone))
         .routes(routes!(parties::set_credit))
         .routes(routes!(parties::add_owner_key))
+        .routes(routes!(sign_ins::ask))
+        .routes(routes!(sign_ins::list, sign_ins::end))
         .routes(routes!(parties::create_agent, parties::agents))
         .routes(routes!(parties::agent))
         .routes(routes!(parties::pause_agent))
@@ -136,7 +141,6 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::webhook))
         .routes(routes!(methods::payer_returned))
         .routes(routes!(methods::payer_cancelled))
-        .routes(routes!(approvals::hint))
         .routes(routes!(describe))
 }
 
@@ -196,7 +200,7 @@ async fn describe() -> Response {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (routes, _) = described().split_for_parts();
-    dress(routes, app)
+    dress(routes.merge(pages::routes()), app)
 }
 
 /// What every route has around it: one form for whatever is refused, a panic too.
@@ -218,6 +222,9 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
     let trace = TraceId::new(app.seed()).to_string();
     let span =
         tracing::info_span!("http", trace, method = %request.method(), path = request.uri().path());
+    let page = pages::is_page(request.uri().path());
+    // With a key nothing is kept by caches anyway (RFC 9111, 3.5); with a cookie it may be.
+    let by_cookie = request.headers().contains_key(header::COOKIE);
     let mut response = if acceptable(&request) {
         next.run(request).instrument(span).await
     } else {
@@ -226,7 +233,10 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
     };
     if let Some(refusal) = refused(&mut response) {
         let headers = std::mem::take(response.headers_mut());
-        response = error::render(&refusal, &trace);
+        response = match page {
+            true => pages::refusal(&app, &refusal, &trace),
+            false => error::render(&refusal, &trace),
+        };
         // What a handler added beside its refusal, such as `Idempotent-Replayed`.
         for (name, value) in &headers {
             if name.as_str().starts_with("idempotent") || name == header::ALLOW {
@@ -235,6 +245,12 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
         }
     }
     let headers = response.headers_mut();
+    if page {
+        pages::protect(headers);
+    } else if by_cookie {
+        let no_store = HeaderValue::from_static("no-store");
+        headers.entry(header::CACHE_CONTROL).or_insert(no_store);
+    }
     headers.insert("earnest-version", HeaderValue::from_static(VERSION));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Ok(trace) = HeaderValue::from_str(&trace) {
@@ -256,6 +272,9 @@ fn acceptable(request: &Request) -> bool {
 fn refused(response: &mut Response) -> Option<Refusal> {
     if let Some(refused) = response.extensions_mut().remove::<error::Refused>() {
         return Some(*refused.0);
+    }
+    if response.extensions().get::<pages::Said>().is_some() {
+        return None;
     }
     let (code, detail) = match response.status() {
         StatusCode::METHOD_NOT_ALLOWED => {

@@ -73,7 +73,10 @@ pub async fn owners(
 }
 
 /// `me` is whoever asks. An agent may look at nothing here and change nothing.
-fn owner_id(AsOwnerOrOperator(caller): &AsOwnerOrOperator, text: &str) -> ApiResult<OwnerId> {
+pub(super) fn owner_id(
+    AsOwnerOrOperator(caller): &AsOwnerOrOperator,
+    text: &str,
+) -> ApiResult<OwnerId> {
     match (caller.0.principal, text) {
         (Principal::Owner(own), "me") => Ok(own),
         (Principal::Owner(own), other) if other.parse() == Ok(own) => Ok(own),
@@ -214,6 +217,7 @@ pub async fn add_owner_key(
     Json(body): Json<NewKey>,
 ) -> ApiResult<(StatusCode, axum::Json<KeyView>)> {
     let owner = owner_id(&caller, &text)?;
+    caller.0.holds_a_key()?;
     new_key(&app, Principal::Owner(owner), None, &body).await
 }
 

@@ -71,6 +71,24 @@ pub enum OwnerVerb {
         #[arg(long)]
         unfreeze: bool,
     },
+    /// Prints a link that signs a browser in, once, within 10 minutes: to answer on a phone.
+    Login {
+        /// `own_…`; yourself unless said.
+        owner: Option<String>,
+    },
+    /// Lists browsers that were signed in, newest first.
+    SignIns {
+        /// `own_…`; yourself unless said.
+        owner: Option<String>,
+        /// How many.
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Signs every browser out, and ends links that are out.
+    Logout {
+        /// `own_…`; yourself unless said.
+        owner: Option<String>,
+    },
     /// Makes another key for an owner; it is shown once.
     Key {
         /// `own_…`; yourself unless said.
@@ -116,6 +134,23 @@ pub async fn run(command: Owner, style: &Style) -> Ended {
         OwnerVerb::Resume { owner } => pause(&client, style, owner.as_deref(), false).await?,
         OwnerVerb::Credit { owner, line, by_rules, unfreeze } => {
             credit(&client, style, &owner, line, by_rules, unfreeze).await?;
+        }
+        OwnerVerb::Login { owner } => login(&client, style, owner.as_deref()).await?,
+        OwnerVerb::SignIns { owner, paging } => {
+            let (role, path) = place(&client, owner.as_deref())?;
+            let listing = client.list(role, &format!("{path}/sign-ins"), &[], paging.limit).await?;
+            let heads = ["SIGN-IN", "STATUS", "ASKED BY", "BEGAN", "SEEN", "ENDS"];
+            style.rows(&listing.rows, heads, |row| {
+                ["id", "status", "asked_by", "created_at", "seen_at", "ends_at"]
+                    .map(|name| text(row, name))
+            })?;
+            paging.say_more(style, listing.more);
+        }
+        OwnerVerb::Logout { owner } => {
+            let (role, path) = place(&client, owner.as_deref())?;
+            client.call(role, http::Method::DELETE, format!("{path}/sign-ins")).send().await?;
+            let ended = json!({ "signed_out": true });
+            style.changed(&ended, "every browser is signed out", "earnest owner login")?;
         }
         OwnerVerb::Key { owner, label, rotate, to } => {
             let (role, path) = place(&client, owner.as_deref())?;
@@ -226,6 +261,15 @@ pub async fn make_key(
     let key = text(&row, "id");
     let shown = ready.put(&mut row)?;
     style.changed(&row, &format!("{key} {shown}"), new.next)
+}
+
+async fn login(client: &Client, style: &Style, owner: Option<&str>) -> Result<(), Failure> {
+    let (role, path) = place(client, owner)?;
+    let row = client.post(role, format!("{path}/login-links"), None).await?;
+    style.object(&row, || text(&row, "url"))?;
+    style.talk("open it on the device that is to answer; it works once, within 10 minutes");
+    style.next("earnest owner sign-ins");
+    Ok(())
 }
 
 async fn pause(

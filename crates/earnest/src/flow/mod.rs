@@ -1,6 +1,7 @@
 //! In which order things happen. Each flow reads the same: load, decide, record; then, where PayPal
 //! has to be asked, from an intent, and record again.
 
+pub mod approval;
 pub mod hook;
 pub mod origin;
 pub mod party;
@@ -11,5 +12,6 @@ pub mod report;
 pub mod reversal;
 pub mod scan;
 pub mod settle;
+pub mod sign_in;
 pub mod vault;
 pub mod webhook;

@@ -29,6 +29,7 @@ mod judge;
 mod late;
 mod openapi;
 mod origins;
+mod pages;
 mod pairs;
 #[cfg(feature = "planted")]
 mod planted;

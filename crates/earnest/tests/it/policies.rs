@@ -234,12 +234,9 @@ async fn a_policy_that_cannot_be_read_denies() {
     world.cheap(10_000, "after").await.expect(201);
 }
 
-/// Without a row nothing may be bought: absence is never permission.
-#[tokio::test]
-async fn a_missing_policy_denies() {
-    let world = World::ready().await;
+/// An agent that some other program wrote without its policy, and its key.
+pub async fn bare_agent(world: &World) -> (earnest_core::id::AgentId, String) {
     let owner: OwnerId = world.owner_id().parse().unwrap();
-    // An agent that some other program wrote without its policy.
     struct Bare(earnest_core::party::Agent, earnest_core::party::ApiKey);
     impl Unit for Bare {
         type Answer = ();
@@ -265,8 +262,18 @@ async fn a_missing_policy_denies() {
     let key = earnest::flow::party::draw(app, earnest_core::party::Principal::Agent(id), "bare");
     agent.keys.push(key.row.id);
     app.store.submit(Bare(agent, key.row)).await.unwrap();
+    (id, key.secret.expose().to_owned())
+}
+
+/// Without a row nothing may be bought: absence is never permission.
+#[tokio::test]
+async fn a_missing_policy_denies() {
+    let world = World::ready().await;
+    let owner: OwnerId = world.owner_id().parse().unwrap();
+    let (id, key) = bare_agent(&world).await;
+    let app = &world.earnest.app;
     let body = json!({ "quote": world.quote("/weather", 1), "max_price": 1, "request_id": "a" });
-    let answer = world.post(key.secret.expose(), "/v1/authorize", body).await;
+    let answer = world.post(&key, "/v1/authorize", body).await;
     assert_eq!(answer.refusal(), "policy_denied/policy_missing");
     assert!(!world.money().contains("owed"));
     // And nobody can set what is not there.

@@ -171,6 +171,19 @@ async fn nothing_secret_is_told_logged_or_written() {
     secrets.push(("a wrong signature".to_owned(), wrong));
     assert_eq!(world.deliver(&heard.with_body(b"{}".to_vec())).await.status, 401);
 
+    // A browser that signs in, looks, answers and is told no.
+    let link = crate::pages::login_link(&world, "owner").await;
+    let token = link.split("token=").nth(1).unwrap().to_owned();
+    let mut browser = crate::pages::Browser::of(&world, "owner").await;
+    browser.get(&link).await.expect(200);
+    browser.post("/login", &[("token", &token)]).await.expect(401);
+    let page = browser.get("/approvals").await.expect(200);
+    secrets.push(("a sign-in token".to_owned(), token));
+    for (name, value) in &browser.cookies {
+        secrets.push((format!("the cookie {name}"), value.clone()));
+    }
+    secrets.push(("the proof of a form".to_owned(), page.field("form")));
+
     // How PayPal's access tokens begin here; the simulator keeps them to itself.
     secrets.push(("an access token".to_owned(), "Bearer A21AA".to_owned()));
     secrets.push(("an access token".to_owned(), "\"A21AA".to_owned()));

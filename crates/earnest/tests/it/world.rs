@@ -31,7 +31,10 @@ impl TestClock {
         Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
     }
     pub fn advance(&self, seconds: i64) {
-        self.0.fetch_add(seconds * 1000, Ordering::SeqCst);
+        self.advance_ms(seconds * 1000);
+    }
+    pub fn advance_ms(&self, ms: i64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cases of public bug reports that concern the server, each a test named by its id, with
 //! relatives of its kind; and that no case of this issue is without a test.
 
+mod approvals;
 mod ledger;
 mod money;
 mod paypal;

@@ -143,3 +143,36 @@ async fn a_policy_keeps_what_is_not_named() {
         assert_eq!(stand.run(&words).await.expect(2).refusal(), "usage", "{words:?}");
     }
 }
+
+/// The link is data, so that it can be piped into whatever shows it on a phone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_is_signed_in_and_out_by_command() {
+    let stand = Stand::start().await;
+    let said = stand.run(&["owner", "login"]).await.expect(0);
+    let link = said.out.trim();
+    assert!(link.starts_with(&format!("{}/login?token=", stand.url)), "{link}");
+    assert!(said.err.contains("works once"), "{}", said.err);
+    let made = stand.json(&["owner", "login"]).await;
+    assert!(text(&made, "expires_at").ends_with('Z'), "{made}");
+    assert!(stand.rows(&["owner", "sign-ins"]).await.is_empty(), "a link is no sign-in");
+    // The operator may ask for an owner; whose it is must be named.
+    let owner = stand.json(&["owner", "show"]).await;
+    let made = stand.json(&["owner", "login", text(&owner, "id")]).await;
+    assert_ne!(text(&made, "url"), link);
+
+    let http = crate::world::client();
+    let page = http.get(link).send().await.unwrap();
+    let cookie = page.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let cookie = cookie.to_owned();
+    let html = page.text().await.unwrap();
+    let proof = html.split("name=\"form\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let token = link.split("token=").nth(1).unwrap();
+    let form = [("form", proof), ("token", token)];
+    let request = http.post(format!("{}/login", stand.url)).header("cookie", cookie).form(&form);
+    assert_eq!(request.send().await.unwrap().status(), 303);
+    let rows = stand.rows(&["owner", "sign-ins"]).await;
+    assert_eq!((rows.len(), text(&rows[0], "status")), (1, "live"));
+    stand.run(&["owner", "logout"]).await.expect(0);
+    let rows = stand.rows(&["owner", "sign-ins"]).await;
+    assert_eq!((rows.len(), text(&rows[0], "status")), (1, "ended"));
+}

@@ -1,0 +1,106 @@
+//! How often an address tried to sign in with what is no link.
+//!
+//! A token holds 128 random bits, so this is not what keeps guesses from coming true; it keeps them
+//! from costing anything. Kept in memory and per address: counted before a token is looked at, so
+//! that no form of request goes past it; what was good is forgiven. How many links there are for an
+//! owner is bounded in the unit that makes them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use earnest_core::problem::{Code, Refusal};
+use earnest_core::time::{Timestamp, seconds_between};
+
+/// In how many seconds attempts are counted.
+const WINDOW_SECONDS: i64 = 600;
+/// How many of them may fail.
+const MOST_FAILED: u32 = 30;
+/// The most addresses that are remembered; past it those whose time is over go, then all.
+const MOST_ADDRESSES: usize = 10_000;
+
+/// Failed attempts by address.
+#[derive(Debug, Default)]
+pub struct Attempts(Mutex<HashMap<IpAddr, (Timestamp, u32)>>);
+
+impl Attempts {
+    /// That address tries; counted as failed until it is [`forgiven`](Self::forgive), so that any
+    /// number of tries at once are no more than any number one after the other.
+    ///
+    /// # Errors
+    /// `rate_limited`, with the time after which it may.
+    pub fn begin(&self, address: IpAddr, now: Timestamp) -> Result<(), Refusal> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = |begun: &Timestamp| seconds_between(*begun, now) >= WINDOW_SECONDS;
+        if known.len() >= MOST_ADDRESSES {
+            known.retain(|_, (begun, _)| !over(begun));
+        }
+        if known.len() >= MOST_ADDRESSES {
+            known.clear();
+        }
+        let (begun, tried) = known.entry(network(address)).or_insert((now, 0));
+        if over(begun) {
+            (*begun, *tried) = (now, 0);
+        }
+        if *tried >= MOST_FAILED {
+            let why = "too many sign-in links from this address were no good";
+            let wait = WINDOW_SECONDS.saturating_sub(seconds_between(*begun, now)).max(1);
+            return Err(Refusal::new(Code::RateLimited, why).retry_after(wait));
+        }
+        *tried = tried.saturating_add(1);
+        Ok(())
+    }
+
+    /// It was a link after all.
+    pub fn forgive(&self, address: IpAddr) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tried)) = known.get_mut(&network(address)) {
+            *tried = tried.saturating_sub(1);
+        }
+    }
+}
+
+/// One household has as many IPv6 addresses as it likes, in one network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => {
+            let [a, b, c, d, ..] = six.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        four => four,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use earnest_core::time::after;
+
+    #[test]
+    fn an_address_is_refused_for_a_while() {
+        let (attempts, now) = (Attempts::default(), Timestamp::UNIX_EPOCH);
+        let one: IpAddr = "2001:db8::1".parse().unwrap();
+        let neighbour: IpAddr = "2001:db8::2".parse().unwrap();
+        let other: IpAddr = "2001:db8:0:1::1".parse().unwrap();
+        for _ in 0..MOST_FAILED {
+            // One that was good does not count.
+            attempts.begin(one, now).unwrap();
+            attempts.forgive(one);
+            attempts.begin(one, now).unwrap();
+        }
+        let refusal = attempts.begin(neighbour, after(now, 10)).unwrap_err();
+        assert_eq!(refusal.retry_after_seconds, Some(WINDOW_SECONDS - 10));
+        attempts.begin(other, now).unwrap();
+        // The next window counts from nothing.
+        attempts.begin(one, after(now, WINDOW_SECONDS)).unwrap();
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (attempts, now) = (Attempts::default(), Timestamp::UNIX_EPOCH);
+        for n in 0..u32::try_from(MOST_ADDRESSES).unwrap() * 2 {
+            attempts.begin(IpAddr::from(n.to_be_bytes()), now).unwrap();
+        }
+        assert!(attempts.0.lock().unwrap().len() <= MOST_ADDRESSES);
+    }
+}

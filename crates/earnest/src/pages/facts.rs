@@ -1,0 +1,232 @@
+//! What an owner should know before answering: spent against limits, the usual price, how long it
+//! still waits. Everything is read from the ledger and from rows; nothing is counted here that the
+//! decision does not count in the same way.
+
+use earnest_core::approval::Approval;
+use earnest_core::id::SessionId;
+use earnest_core::ledger::AccountId;
+use earnest_core::money::Micros;
+use earnest_core::party::{Agent, Owner};
+use earnest_core::policy::{Policy, PolicySubject, in_force};
+use earnest_core::purchase::{Purchase, PurchaseState};
+use earnest_core::tab::{Tab, limit_accounts};
+use earnest_core::time::{Timestamp, Zone, seconds_between};
+
+use crate::api::error::ApiResult;
+use crate::app::App;
+use crate::flow::settle;
+
+/// How many of the newest purchases the usual price is looked for in.
+const LOOKED_AT: usize = 500;
+
+/// One limit.
+pub(super) struct Row {
+    /// Which.
+    pub(super) name: String,
+    /// Used so far, holds included.
+    pub(super) used: String,
+    /// At most.
+    pub(super) cap: String,
+    /// Whether the purchase would pass it.
+    pub(super) passed: bool,
+}
+
+/// Spent against every limit, and what stands in the way of the purchase now.
+pub(super) struct Spent {
+    /// Limits that are set.
+    pub(super) rows: Vec<Row>,
+    /// Why a yes would not make it buy, as things are.
+    pub(super) in_the_way: Vec<String>,
+}
+
+/// Reads what an agent's purchase counts against.
+pub(super) fn spent(app: &App, owner: &Owner, agent: &Agent, amount: Micros) -> ApiResult<Spent> {
+    let (reader, now) = (app.store.reader(), app.now());
+    let mut in_the_way = standing(owner, agent);
+    let policy = |subject| reader.row::<Policy>(subject);
+    let of_owner = policy(PolicySubject::Owner(owner.id))?;
+    let of_agent = policy(PolicySubject::Agent(agent.id))?;
+    let (of_owner, of_agent) = match in_force(of_owner.as_ref(), of_agent.as_ref()) {
+        Ok(limits) => limits,
+        Err(refusal) => {
+            in_the_way.push(sentence(&refusal.detail));
+            return Ok(Spent { rows: Vec::new(), in_the_way });
+        }
+    };
+    let tab = owner.open_tab.map(|tab| reader.row::<Tab>(tab)).transpose()?.flatten();
+    let zone = owner.zone_at(now);
+    // Without a tab no session is open, and nothing was used in it.
+    let session = owner.open_tab.map_or(0, |tab| tab.value());
+    let accounts =
+        limit_accounts(owner.id, agent.id, SessionId::from_value(session), zone.day(now));
+    let used = |account: AccountId| -> ApiResult<Micros> {
+        Ok(reader.totals(&account)?.debits().unwrap_or(Micros::MAX))
+    };
+    let [all_session, all_day, one_session, one_day] = accounts;
+    let today = format!("Today ({zone})");
+    let mut limits = vec![
+        (format!("{today}, all agents"), used(all_day)?, of_owner.day_cap_micros),
+        (format!("{today}, this agent"), used(one_day)?, of_agent.day_cap_micros),
+        ("This session, all agents".to_owned(), used(all_session)?, of_owner.session_cap_micros),
+        ("This session, this agent".to_owned(), used(one_session)?, of_agent.session_cap_micros),
+    ];
+    let (owed, room) = match &tab {
+        Some(tab) => (reader.totals(&tab.owed())?.owed(), settle::room_of(app, owner, tab.id)?),
+        None => {
+            let line = earnest_core::tab::credit_line(owner, &app.settings);
+            (Micros::ZERO, earnest_core::tab::room(of_owner.tab_limit_micros, line, Micros::ZERO))
+        }
+    };
+    limits.push(("Tab, not settled yet".to_owned(), owed, Some(room)));
+    if let Some(cap) = of_agent.per_call_cap_micros.filter(|cap| amount > *cap) {
+        in_the_way.push(format!("It is above the {cap} that one purchase may cost."));
+    }
+    let set: Vec<_> = limits
+        .into_iter()
+        .filter_map(|(name, used, cap)| cap.map(|cap| (name, used, cap)))
+        .collect();
+    let used = column(set.iter().map(|(_, used, _)| *used));
+    let caps = column(set.iter().map(|(_, _, cap)| *cap));
+    let rows =
+        set.iter().zip(used.into_iter().zip(caps)).map(|((name, of, at_most), (used, cap))| {
+            let passed = amount > at_most.saturating_sub(*of);
+            Row { name: name.clone(), used, cap, passed }
+        });
+    let rows: Vec<Row> = rows.collect();
+    for row in rows.iter().filter(|row| row.passed) {
+        in_the_way.push(format!(
+            "{}: {} of {} is used, and this would pass it.",
+            row.name, row.used, row.cap
+        ));
+    }
+    Ok(Spent { rows, in_the_way })
+}
+
+/// What stops every purchase of that agent.
+fn standing(owner: &Owner, agent: &Agent) -> Vec<String> {
+    let mut found = Vec::new();
+    if owner.paused {
+        found.push("All your agents are paused.".to_owned());
+    }
+    if let Some(why) = &owner.frozen {
+        found.push(format!("You are frozen: {why}."));
+    }
+    if owner.frozen_tab.is_some() {
+        found.push("Your tab is frozen: its last settlement was declined.".to_owned());
+    }
+    if owner.funding.is_none() {
+        found.push("You have no payment method on file.".to_owned());
+    }
+    if agent.paused {
+        found.push("This agent is paused.".to_owned());
+    }
+    found
+}
+
+/// `text` as a sentence of its own.
+pub(super) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// Amounts below each other, with as many decimals as the longest needs.
+fn column(amounts: impl Iterator<Item = Micros>) -> Vec<String> {
+    let texts: Vec<String> = amounts.map(Micros::to_decimal).collect();
+    let decimals = |text: &str| text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let most = texts.iter().map(|text| decimals(text)).max().unwrap_or(0);
+    let padded =
+        |text: &String| format!("${text}{}", "0".repeat(most.saturating_sub(decimals(text))));
+    texts.iter().map(padded).collect()
+}
+
+/// The newest purchases of an owner.
+pub(super) fn purchases(app: &App, owner: &Owner) -> ApiResult<Vec<Purchase>> {
+    let scope = owner.id.to_string();
+    Ok(app.store.reader().list::<Purchase>("purchases", &scope, None, LOOKED_AT, true)?.items)
+}
+
+/// What the owner usually paid for the same listing of the same seller: the median of what was
+/// billed.
+pub(super) fn usual(purchases: &[Purchase], approval: &Approval) -> String {
+    let same = |purchase: &&Purchase| {
+        purchase.seller == approval.seller
+            && purchase.listing == approval.listing
+            && purchase.state == PurchaseState::Billed
+    };
+    let mut paid: Vec<Micros> =
+        purchases.iter().filter(same).filter_map(|purchase| purchase.billed_micros).collect();
+    paid.sort_unstable();
+    match median(&paid) {
+        None => "first time".to_owned(),
+        Some(median) if paid.len() == 1 => format!("{median} (once before)"),
+        Some(median) => format!("{median} (median of {})", paid.len()),
+    }
+}
+
+/// The middle of sorted amounts; between two, the millionth below their mean.
+fn median(sorted: &[Micros]) -> Option<Micros> {
+    let middle = sorted.len().checked_div(2)?;
+    let upper = *sorted.get(middle)?;
+    if sorted.len().checked_rem(2) == Some(1) {
+        return Some(upper);
+    }
+    let lower = *sorted.get(middle.checked_sub(1)?)?;
+    let half = upper.saturating_sub(lower).get().checked_div(2)?;
+    lower.checked_add(Micros::new(half).ok()?)
+}
+
+/// How long until then, for people.
+pub(super) fn left(now: Timestamp, until: Timestamp) -> String {
+    let count = |n: i64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    match seconds_between(now, until) {
+        ..=0 => "over".to_owned(),
+        1..60 => "less than a minute".to_owned(),
+        seconds @ 60..5400 => count(seconds.checked_div(60).unwrap_or(0), "minute"),
+        seconds @ 5400..129_600 => count(seconds.checked_div(3600).unwrap_or(0), "hour"),
+        seconds => count(seconds.checked_div(86_400).unwrap_or(0), "day"),
+    }
+}
+
+/// A moment in the owner's zone, named.
+pub(super) fn moment(zone: &Zone, at: Timestamp) -> String {
+    format!("{} {zone}", zone.minute(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_between_the_middle_two() {
+        let check = |paid: &[i64], expect: Option<i64>| {
+            let paid: Vec<Micros> = paid.iter().map(|n| Micros::new(*n).unwrap()).collect();
+            assert_eq!(median(&paid).map(Micros::get), expect, "{paid:?}");
+        };
+        check(&[], None);
+        check(&[7], Some(7));
+        check(&[1, 2], Some(1));
+        check(&[10, 20], Some(15));
+        check(&[1, 5, 900], Some(5));
+    }
+
+    #[test]
+    fn a_column_has_one_precision() {
+        let amounts = [500, 1_500_000, 0].map(|n| Micros::new(n).unwrap());
+        assert_eq!(column(amounts.into_iter()), ["$0.0005", "$1.5000", "$0.0000"]);
+    }
+
+    #[test]
+    fn time_left_is_said_in_one_unit() {
+        let check = |seconds: i64, expect: &str| {
+            let now = Timestamp::UNIX_EPOCH;
+            assert_eq!(left(now, earnest_core::time::after(now, seconds)), expect);
+        };
+        check(0, "over");
+        check(59, "less than a minute");
+        check(60, "1 minute");
+        check(899, "14 minutes");
+        check(2 * 3600, "2 hours");
+        check(3 * 86_400, "3 days");
+    }
+}
