@@ -188,7 +188,7 @@ async fn a_stream_goes_on_in_the_middle_of_an_entry() {
     let (this, next) = (&all[first], &all[first + 1]);
     assert_eq!(this.data["seq"], next.data["seq"]);
     let mut stream = listen(&world, "owner", "", Some(&this.id)).await;
-    assert_eq!(stream.take(1).await, [next.clone()]);
+    assert_eq!(stream.take(1).await.remove(0), *next);
 }
 
 #[tokio::test]
@@ -200,16 +200,14 @@ async fn a_place_that_is_gone_is_a_reset() {
     assert!(head > 6);
     let epoch = world.earnest.app.store.epoch().to_owned();
     for place in ["1".to_owned(), format!("gone-{head}"), format!("{epoch}-{}", head + 1_000)] {
+        let head = world.reader().head().unwrap().seq;
         let mut stream = listen(&world, "operator", "", Some(&place)).await;
         let first = stream.take(1).await.remove(0);
         assert_eq!((first.event.as_str(), &first.data["seq"]), ("reset", &json!(head)), "{place}");
-        world.post("operator", "/v1/owners", json!({ "name": place })).await.expect(201);
+        world.post("operator", "/v1/owners", json!({ "name": "next" })).await.expect(201);
         let next = stream.take(1).await.remove(0);
         assert_eq!(next.data["kind"], "owner.created", "it goes on from now");
-        let head = world.reader().head().unwrap().seq;
-        let place = format!("{epoch}-{head}");
-        assert_eq!(next.id, place);
-        break;
+        assert_eq!(next.id, format!("{epoch}-{}", world.reader().head().unwrap().seq));
     }
     for bad in ["x", "1.", "-4", "e1-"] {
         let path = format!("/v1/events?since={bad}");
