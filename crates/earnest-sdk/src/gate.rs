@@ -1,7 +1,7 @@
 //! The door of a priced route: who may pass, and what is said of it afterwards.
 //!
 //! Checks, in this order: signature, audience, scope (method, resource, body, own price), whether
-//! the voucher was seen, expiry. Then it is claimed durably, and only then served. 402 is answered
+//! the voucher or its purchase was seen, expiry. Then it is claimed durably, and only then served. 402 is answered
 //! only when paying (again) is safe: a used voucher is 409, and when vouchers cannot be checked the
 //! answer is 503.
 
@@ -22,7 +22,7 @@ use earnest_core::time::{Timestamp, after, to_millisecond};
 use earnest_core::voucher::{self, Claims};
 use futures_util::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
-use http::header::{VARY, WWW_AUTHENTICATE};
+use http::header::{TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body::Body as HttpBody;
@@ -36,11 +36,17 @@ use crate::nonce::{Claim, StoreDown};
 use crate::paid::{Paid, Ticket};
 use crate::problem::Problem;
 use crate::seller::Seller;
-use crate::setup::{join, seed};
+use crate::setup::{Secret, join, seed};
 use crate::wire::{PAYMENT_RECEIPT, PaymentReceipt, Presented, challenge, take_voucher};
 
+/// How long a quote may be accepted.
+const QUOTE_LIFE_SECONDS: i64 = 10 * 60;
 /// Seconds after which a check that was not possible may be.
 const CHECK_AGAIN_SECONDS: i64 = 5;
+
+/// What only caches in between look at, ahead of `Cache-Control` (RFC 9213).
+const FOR_SHARED_CACHES: [&str; 4] =
+    ["cdn-cache-control", "cloudflare-cdn-cache-control", "surrogate-control", "x-accel-expires"];
 
 /// What is for sale.
 #[derive(Clone, Debug)]
@@ -96,6 +102,8 @@ impl Seller {
     {
         let (mut parts, body) = request.into_parts();
         let presented = take_voucher(&mut parts.headers);
+        strip_payment_headers(&mut parts.headers);
+        check_framing(&parts.headers)?;
         let url = self.resource_url(&parts)?;
         let body = self.read_body(body).await?;
         let resource = Resource::new(parts.method.as_str(), &url, &body)?;
@@ -112,7 +120,7 @@ impl Seller {
             }
         };
         let now = Timestamp::now();
-        let checked = self.check(&token, offer, &resource, now).await;
+        let checked = self.check(token.expose(), offer, &resource, now).await;
         let claims = checked.map_err(|refusal| match refusal.code.status() {
             402 => self.ask_for_payment(refusal, offer, resource.clone()),
             _ => refusal.into(),
@@ -141,7 +149,7 @@ impl Seller {
         let claims = self.read_voucher(token, now).await?;
         claims.check_scope(self.0.config.seller, resource, offer.price)?;
         if claims.is_expired(now) {
-            let seen = self.0.config.nonces.seen(claims.jti).await;
+            let seen = self.0.config.nonces.seen(claims.jti, claims.sub).await;
             if seen.map_err(unavailable)? {
                 return Err(used(&claims));
             }
@@ -164,7 +172,7 @@ impl Seller {
 
     async fn claim(
         &self,
-        voucher: String,
+        voucher: Secret,
         claims: &Claims,
         paid: &Paid,
         at: Timestamp,
@@ -173,7 +181,8 @@ impl Seller {
         let token = nonces.token();
         let ticket = Ticket::new(nonces.clone(), claims.jti, token, paid.clone());
         let at = to_millisecond(at);
-        let first = nonces.claim(Claim { jti: claims.jti, token, voucher, at }).await;
+        let (jti, purchase) = (claims.jti, claims.sub);
+        let first = nonces.claim(Claim { jti, purchase, token, voucher, at }).await;
         // Dropping the ticket ends this attempt's claim, if it was written, and no other's.
         if first.map_err(unavailable)? { Ok(ticket) } else { Err(used(claims).into()) }
     }
@@ -248,7 +257,6 @@ impl Seller {
     }
 
     fn quote(&self, offer: &Offer, request: Resource) -> Result<Quote, getrandom::Error> {
-        let life = i64::try_from(self.0.config.limits.quote_life.as_secs()).unwrap_or(i64::MAX);
         Ok(Quote {
             id: QuoteId::new(seed()?),
             seller: self.0.config.seller,
@@ -256,7 +264,7 @@ impl Seller {
             request,
             price: offer.price,
             currency: Currency::Usd,
-            expires_at: to_millisecond(after(Timestamp::now(), life)),
+            expires_at: to_millisecond(after(Timestamp::now(), QUOTE_LIFE_SECONDS)),
         })
     }
 
@@ -320,6 +328,7 @@ where
     if let Some(value) = receipt.to_value() {
         parts.headers.insert(PAYMENT_RECEIPT, value);
     }
+    keep_from_shared_caches(&mut parts.headers);
     let announced = parts.headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
     let body = WatchedBody::new(Body::new(body), announced, ticket);
@@ -328,11 +337,55 @@ where
 
 /// Nobody but this layer says that something was paid.
 pub(crate) fn strip_payment_headers(headers: &mut HeaderMap) {
-    let ours = |name: &&HeaderName| name.as_str().starts_with("payment-");
+    let ours = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with("payment-");
     let names: Vec<HeaderName> = headers.keys().filter(ours).cloned().collect();
     for name in names {
         headers.remove(name);
     }
+}
+
+/// What was paid for is for who paid: a cache between buyers and this server that kept it would give
+/// it away, and not every such cache looks at `Vary`. A buyer's own may keep it (RFC 9111 section
+/// 5.2.2.7).
+fn keep_from_shared_caches(headers: &mut HeaderMap) {
+    let is_for_all = |directive: &&str| {
+        let name = directive.split('=').next().unwrap_or(directive).trim();
+        name.eq_ignore_ascii_case("public") || name.eq_ignore_ascii_case("s-maxage")
+    };
+    let is_private = |directive: &&str| {
+        directive.eq_ignore_ascii_case("private") || directive.eq_ignore_ascii_case("no-store")
+    };
+    let said = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let said = said.flat_map(|text| text.split(',')).map(str::trim);
+    let mut kept: Vec<&str> = said.filter(|d| !d.is_empty() && !is_for_all(d)).collect();
+    if !kept.iter().any(is_private) {
+        kept.push("private");
+    }
+    let value = HeaderValue::from_str(&kept.join(", "));
+    headers.insert(CACHE_CONTROL, value.unwrap_or(HeaderValue::from_static("private")));
+    for name in FOR_SHARED_CACHES {
+        headers.remove(name);
+    }
+}
+
+/// Where a request ends must be said once. Two readers of a request that says it twice, or in a way
+/// that one of them does not know, may find two requests in it (RFC 9112 section 6.1): one that was
+/// paid for, and one that was not.
+///
+/// # Errors
+/// `request_malformed`.
+pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let once = match (encodings.next(), encodings.next()) {
+        (None, _) => headers.get_all(CONTENT_LENGTH).iter().count() <= 1,
+        (Some(encoding), None) => {
+            encoding.as_bytes().eq_ignore_ascii_case(b"chunked")
+                && !headers.contains_key(CONTENT_LENGTH)
+        }
+        (Some(_), Some(_)) => false,
+    };
+    let why = "say where the body ends once: `Content-Length`, or `Transfer-Encoding: chunked`";
+    if once { Ok(()) } else { Err(Refusal::new(Code::RequestMalformed, why)) }
 }
 
 pub(crate) fn vary_by_authorization(headers: &mut HeaderMap) {
@@ -357,7 +410,8 @@ fn unpaid_head() -> Response {
 }
 
 fn used(claims: &Claims) -> Refusal {
-    Refusal::new(Code::VoucherAlreadyUsed, "a voucher opens a door once, and this one was used")
+    let why = "a purchase is served once, and this voucher or another of it was used";
+    Refusal::new(Code::VoucherAlreadyUsed, why)
         .with("purchase", claims.sub.to_string())
         .next("do not pay again: ask Earnest what became of the purchase")
 }
@@ -394,4 +448,55 @@ fn cut(listing: &str) -> Cow<'_, str> {
         end = end.saturating_sub(1);
     }
     Cow::Borrowed(listing.get(..end).unwrap_or("unnamed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_paid_for_is_kept_by_nobody_in_between() {
+        let kept = |said: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(CACHE_CONTROL, HeaderValue::from_static(value));
+            }
+            headers.insert("cdn-cache-control", HeaderValue::from_static("max-age=9"));
+            keep_from_shared_caches(&mut headers);
+            assert!(!headers.contains_key("cdn-cache-control"));
+            let values = headers.get_all(CACHE_CONTROL).iter();
+            values.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&[]), ["private"]);
+        assert_eq!(kept(&["public, max-age=60, S-MaxAge=90"]), ["max-age=60, private"]);
+        assert_eq!(kept(&["Public", "immutable"]), ["immutable, private"]);
+        assert_eq!(kept(&["no-store"]), ["no-store"]);
+        assert_eq!(kept(&["Private, max-age=60"]), ["Private, max-age=60"]);
+    }
+
+    #[test]
+    fn where_a_body_ends_is_said_once() {
+        let check = |lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            check_framing(&headers).is_ok()
+        };
+        let (length, encoding) = ("content-length", "transfer-encoding");
+        assert!(check(&[]));
+        assert!(check(&[(length, "5")]));
+        assert!(check(&[(encoding, "Chunked")]));
+        for lines in [
+            [(length, "5"), (encoding, "chunked")],
+            [(encoding, "chunked"), (length, "5")],
+            [(length, "5"), (length, "6")],
+            [(encoding, "chunked"), (encoding, "chunked")],
+        ] {
+            assert!(!check(&lines), "{lines:?}");
+        }
+        for odd in ["gzip, chunked", "chunked, identity", "identity", "xchunked", "\"chunked\""] {
+            assert!(!check(&[(encoding, odd)]), "{odd}");
+        }
+    }
 }

@@ -70,6 +70,6 @@ pub use crate::origin::ORIGIN_PROOF_PATH;
 pub use crate::paid::{ChargeError, Paid};
 pub use crate::problem::Problem;
 pub use crate::report::ReporterStatus;
-pub use crate::seller::{KEEP_AT_LEAST, Seller, SellerConfig};
+pub use crate::seller::{Seller, SellerConfig};
 pub use crate::setup::SetupError;
 pub use crate::wire::{PAYMENT_RECEIPT, PaymentReceipt, SCHEME, quote_in};

@@ -10,7 +10,7 @@ use crate::buyer::{BuyError, Buyer, OnApproval, PaidFor, Payment};
 use crate::wire::PaymentReceipt;
 
 /// One thing to buy.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PayRequest {
     /// `GET` unless told otherwise.
     pub method: Method,
@@ -40,6 +40,19 @@ impl PayRequest {
             max_price: None,
             on_approval: OnApproval::Return,
         }
+    }
+}
+
+impl std::fmt::Debug for PayRequest {
+    /// Without the values of headers and the body: credentials of the caller's stand there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PayRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("headers", &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
+            .field("request_id", &self.request_id)
+            .field("max_price", &self.max_price)
+            .finish_non_exhaustive()
     }
 }
 

@@ -21,6 +21,10 @@ use crate::setup::{Secret, join, read_answer};
 
 /// How often old rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
+/// How long acknowledged rows are kept, to be said again if Earnest is restored from a backup, and
+/// so that no purchase outlives what is known of it: twice as long as its hold may live, after which
+/// it gets no other voucher.
+const KEEP_FOR: Duration = Duration::from_secs(48 * 3600);
 /// The longest sleep of an idle reporter.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
@@ -29,7 +33,6 @@ pub(crate) struct Settings {
     pub(crate) serving_every: Duration,
     pub(crate) first_wait: Duration,
     pub(crate) longest_wait: Duration,
-    pub(crate) keep_for: Duration,
 }
 
 impl Default for Settings {
@@ -38,7 +41,6 @@ impl Default for Settings {
             serving_every: Duration::from_secs(5 * 60),
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(60),
-            keep_for: Duration::from_secs(48 * 3600),
         }
     }
 }
@@ -108,7 +110,7 @@ impl Reporter {
         let mut pruned_at: Option<Instant> = None;
         loop {
             if pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_EVERY) {
-                let _next_time = self.store.prune(ago(self.settings.keep_for)).await;
+                let _next_time = self.store.prune(ago(KEEP_FOR)).await;
                 pruned_at = Some(Instant::now());
             }
             let pause = match self.store.due(self.batch, ago(self.settings.serving_every)).await {
@@ -256,7 +258,7 @@ impl Reporter {
 
 fn report(row: &Due) -> Report {
     Report {
-        voucher: row.voucher.clone(),
+        voucher: row.voucher.expose().to_owned(),
         fate: row.fate,
         claimed_at: row.claimed_at,
         amount_micros: row.amount,
@@ -272,4 +274,18 @@ fn answers(due: &[Due], results: &[ReportResult]) -> bool {
 fn ago(time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     Timestamp::now().checked_sub(time).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use earnest_core::settings::Settings as Rules;
+    use earnest_core::voucher::LIFE_SECONDS;
+
+    #[test]
+    fn a_purchase_is_known_for_longer_than_it_can_get_another_voucher() {
+        // Claimed at the first second of the first voucher, served again at the last of the last.
+        let first_to_last = Rules::default().hold_limit_seconds + 2 * LIFE_SECONDS;
+        assert!(KEEP_FOR.as_secs() > first_to_last.unsigned_abs());
+    }
 }

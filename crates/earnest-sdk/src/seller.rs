@@ -18,9 +18,6 @@ use crate::nonce::NonceStore;
 use crate::report::{self, ReporterStatus, Settings};
 use crate::setup::{Secret, SetupError, base_url, earnest_client, origin};
 
-/// How long a voucher is remembered at least.
-pub const KEEP_AT_LEAST: Duration = Duration::from_secs(24 * 3600);
-
 /// What a [`Seller`] needs to know. The defaults are those of a careful shopkeeper.
 #[derive(Clone, Debug)]
 pub struct SellerConfig {
@@ -40,7 +37,6 @@ pub(crate) struct Limits {
     pub(crate) body_bytes: usize,
     pub(crate) body_within: Duration,
     pub(crate) answer_within: Duration,
-    pub(crate) quote_life: Duration,
 }
 
 impl SellerConfig {
@@ -76,7 +72,6 @@ impl SellerConfig {
                 body_bytes: 1024 * 1024,
                 body_within: Duration::from_secs(30),
                 answer_within: Duration::from_secs(10 * 60),
-                quote_life: Duration::from_secs(10 * 60),
             },
             reports: Settings::default(),
         })
@@ -136,14 +131,6 @@ impl SellerConfig {
         self
     }
 
-    /// How long a quote may be accepted; 10 minutes by default, and never over a day.
-    #[must_use]
-    pub fn quote_life(mut self, time: Duration) -> Self {
-        let longest = earnest_core::quote::MAX_QUOTE_LIFE_SECONDS.unsigned_abs();
-        self.limits.quote_life = time.min(Duration::from_secs(longest));
-        self
-    }
-
     /// How often a request that still runs is reported as being served, which keeps its hold;
     /// 5 minutes by default. Earnest voids a hold it hears nothing of for 15 minutes.
     #[must_use]
@@ -158,14 +145,6 @@ impl SellerConfig {
     pub const fn report_backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.reports.first_wait = first;
         self.reports.longest_wait = longest;
-        self
-    }
-
-    /// How long acknowledged vouchers are kept, to be said again if Earnest is restored from a
-    /// backup; 48 hours by default, never under 24.
-    #[must_use]
-    pub fn keep_for(mut self, time: Duration) -> Self {
-        self.reports.keep_for = time.max(KEEP_AT_LEAST);
         self
     }
 }

@@ -57,8 +57,8 @@ pub enum SetupError {
     Client(#[from] reqwest::Error),
 }
 
-/// A key that never shows in logs.
-#[derive(Clone)]
+/// A key or a voucher: never shows in logs.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
 impl Secret {
@@ -71,6 +71,10 @@ impl Secret {
         Ok(Self(text.to_owned()))
     }
 
+    pub(crate) const fn of(text: String) -> Self {
+        Self(text)
+    }
+
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -78,7 +82,7 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[key]")
+        f.write_str("[secret]")
     }
 }
 
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn keys_do_not_show() {
-        assert_eq!(format!("{:?}", Secret::read("k", "ek_agent_x").unwrap()), "[key]");
+        assert_eq!(format!("{:?}", Secret::read("k", "ek_agent_x").unwrap()), "[secret]");
         assert!(Secret::read("k", "ek agent").is_err());
     }
 }

@@ -10,6 +10,8 @@ use earnest_core::problem::{Code, Refusal};
 use earnest_core::quote::{Quote, QuoteBody};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 
+use crate::setup::Secret;
+
 /// The authentication scheme.
 pub const SCHEME: &str = "Tab";
 /// What a paid answer carries, and errors never.
@@ -117,7 +119,7 @@ pub(crate) enum Presented {
     /// No `Authorization: Tab`.
     Nothing,
     /// One voucher.
-    Voucher(String),
+    Voucher(Secret),
     /// Several, or one that is not text.
     Unreadable,
 }
@@ -134,14 +136,14 @@ pub(crate) fn take_voucher(headers: &mut HeaderMap) -> Presented {
     match ours.as_slice() {
         [] => Presented::Nothing,
         [value] => match value.to_str().ok().and_then(|text| text.split_once(' ')) {
-            Some((_, token)) => Presented::Voucher(token.trim().to_owned()),
+            Some((_, token)) => Presented::Voucher(Secret::of(token.trim().to_owned())),
             None => Presented::Unreadable,
         },
         _ => Presented::Unreadable,
     }
 }
 
-fn is_tab(value: &[u8]) -> bool {
+pub(crate) fn is_tab(value: &[u8]) -> bool {
     let value = value.trim_ascii_start();
     let (scheme, rest) = value.split_at_checked(SCHEME.len()).unwrap_or((value, &[]));
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes())
@@ -243,8 +245,10 @@ mod tests {
         };
         assert_eq!(take(&[]), (Presented::Nothing, 0));
         assert_eq!(take(&["Bearer x"]), (Presented::Nothing, 1));
-        assert_eq!(take(&["Tab a.b.c"]), (Presented::Voucher("a.b.c".to_owned()), 0));
-        assert_eq!(take(&["tAB   a.b.c ", "Basic x"]), (Presented::Voucher("a.b.c".to_owned()), 1));
+        let voucher = || Presented::Voucher(Secret::of("a.b.c".to_owned()));
+        assert_eq!(take(&["Tab a.b.c"]), (voucher(), 0));
+        assert_eq!(take(&["tAB   a.b.c ", "Basic x"]), (voucher(), 1));
+        assert!(!format!("{:?}", voucher()).contains("a.b.c"));
         assert_eq!(take(&["Tab a", "Tab b"]), (Presented::Unreadable, 0));
         assert_eq!(take(&["Tab"]), (Presented::Unreadable, 0));
         assert_eq!(take(&["Table x"]), (Presented::Nothing, 1));

@@ -17,7 +17,7 @@ use super::{Answer, BuyError, Buyer, Decision, OnApproval, PaidFor, Patience};
 use crate::problem::Problem;
 use crate::seller::read_price;
 use crate::setup::{read_answer, seed};
-use crate::wire::{SCHEME, quote_in};
+use crate::wire::{SCHEME, is_tab, quote_in};
 
 /// The longest body of a 402 that is read, and for how long, before its connection is given up.
 const DRAIN_BYTES: u64 = 64 * 1024;
@@ -25,7 +25,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A request that may be paid for. Sending it again is sending the *same* thing again: its
 /// `request_id` stays, so it is charged at most once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct BuyRequest {
     buyer: Buyer,
@@ -38,6 +38,19 @@ pub struct BuyRequest {
     on_approval: OnApproval,
     /// The first thing wrong with what the caller set.
     wrong: Option<Refusal>,
+}
+
+impl std::fmt::Debug for BuyRequest {
+    /// Without the values of headers and the body: credentials of the caller's stand there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BuyRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("request_id", &self.request_id)
+            .field("max_price", &self.max_price)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A request that was found fit to be sent.
@@ -98,10 +111,7 @@ impl BuyRequest {
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
             (Ok(name), Ok(value)) => {
-                let tab = format!("{SCHEME} ").to_ascii_lowercase();
-                if name == AUTHORIZATION
-                    && value.as_bytes().to_ascii_lowercase().starts_with(tab.as_bytes())
-                {
+                if name == AUTHORIZATION && is_tab(value.as_bytes()) {
                     self.is_wrong("a voucher must not be set by hand");
                 }
                 self.headers.append(name, value);

@@ -1,8 +1,11 @@
 //! Which vouchers were seen, and what became of them: the seller's only memory.
 //!
 //! A voucher's `jti` is written down *before* the request is served, so that no crash, restart or
-//! race opens a door twice. Each row stays until its report was acknowledged, at least 24 hours,
-//! and is what the reporter sends again when Earnest's epoch changes.
+//! race opens a door twice. So is the purchase it pays for: Earnest issues another voucher on the
+//! same hold when the last one ran out and nothing was reported, and a purchase is served once,
+//! whatever vouchers it has. Each row stays until its report was acknowledged, and longer than a
+//! purchase can get another voucher; it is what the reporter sends again when Earnest's epoch
+//! changes.
 //!
 //! One thread owns the database. It takes whatever is queued, runs it in one transaction, commits
 //! once (`synchronous=FULL`), then answers: many claims share one flush to disk. Nothing is
@@ -17,11 +20,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use earnest_core::id::VoucherId;
+use earnest_core::id::{PurchaseId, VoucherId};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
 use earnest_core::voucher::{Fate, ReportOutcome};
 use tokio::sync::{Notify, oneshot};
+
+use crate::setup::Secret;
 
 /// How long an answer of the store is waited for before it counts as unavailable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -36,7 +41,10 @@ pub enum NonceError {
     /// Written by a newer version.
     #[error("the nonce file has version {0}, which is newer than this program")]
     Newer(i64),
-    /// The file or its folder cannot be used.
+    /// There is no such folder, or nothing may be written there.
+    #[error("the nonce file cannot be used: {0}")]
+    Path(std::io::Error),
+    /// What is there cannot be read or written as a nonce file.
     #[error("the nonce file cannot be used: {0}")]
     Unusable(#[from] rusqlite::Error),
     /// The thread that owns it could not be started.
@@ -54,10 +62,12 @@ pub(crate) struct StoreDown;
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) jti: VoucherId,
+    /// What it pays for.
+    pub(crate) purchase: PurchaseId,
     /// Tells this attempt from any other of this process, so that what one attempt says about a
     /// voucher never lands on another's.
     pub(crate) token: u64,
-    pub(crate) voucher: String,
+    pub(crate) voucher: Secret,
     pub(crate) at: Timestamp,
 }
 
@@ -74,7 +84,7 @@ pub(crate) enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) jti: VoucherId,
-    pub(crate) voucher: String,
+    pub(crate) voucher: Secret,
     pub(crate) claimed_at: Timestamp,
     pub(crate) fate: Fate,
     pub(crate) amount: Option<Micros>,
@@ -101,9 +111,13 @@ type Reply<T> = oneshot::Sender<Result<T, StoreDown>>;
 
 /// What the thread is asked to do.
 pub(crate) enum Job {
-    /// Whether this is the first claim of the voucher.
+    /// Whether the voucher may be served: nobody claimed it before, nor its purchase.
     Claim(Claim, Reply<bool>),
-    Seen(VoucherId, Reply<bool>),
+    Seen {
+        jti: VoucherId,
+        purchase: PurchaseId,
+        reply: Reply<bool>,
+    },
     Finish {
         jti: VoucherId,
         token: u64,
@@ -188,14 +202,19 @@ impl NonceStore {
         &self.0.ended
     }
 
-    /// Durably claims a voucher; `false` when somebody did before.
+    /// Durably claims a voucher; `false` when somebody did before, or has its purchase by another
+    /// voucher and did not fail.
     pub(crate) async fn claim(&self, claim: Claim) -> Result<bool, StoreDown> {
         self.ask(|reply| Job::Claim(claim, reply)).await
     }
 
-    /// Whether a voucher was claimed before.
-    pub(crate) async fn seen(&self, jti: VoucherId) -> Result<bool, StoreDown> {
-        self.ask(|reply| Job::Seen(jti, reply)).await
+    /// Whether a claim of the voucher would be refused.
+    pub(crate) async fn seen(
+        &self,
+        jti: VoucherId,
+        purchase: PurchaseId,
+    ) -> Result<bool, StoreDown> {
+        self.ask(|reply| Job::Seen { jti, purchase, reply }).await
     }
 
     /// Says what became of a claim. Never blocks and is never lost while the process lives: a write

@@ -8,8 +8,9 @@ use axum::response::{IntoResponse as _, Response};
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::quote::canonical_url;
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, WWW_AUTHENTICATE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    WWW_AUTHENTICATE,
 };
 use http::{Request, StatusCode};
 use http_body::Body as _;
@@ -39,22 +40,28 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What a client must not tell the upstream: who asks or for which host (ours to say), and another
-/// path or method than the one that was paid for.
-const NOT_THE_CLIENTS: [HeaderName; 13] = [
+/// What a client must not tell the upstream: who asks and for which host (ours to say), how long the
+/// body is (said anew, from the body itself), and another path or method than the one that was
+/// judged and paid for.
+const NOT_THE_CLIENTS: [HeaderName; 7] = [
     HOST,
     EXPECT,
     FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    HeaderName::from_static("x-forwarded-port"),
+    CONTENT_LENGTH,
     HeaderName::from_static("x-real-ip"),
-    HeaderName::from_static("x-original-url"),
-    HeaderName::from_static("x-rewrite-url"),
-    HeaderName::from_static("x-http-method-override"),
-    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-host"),
     HeaderName::from_static("x-method-override"),
+];
+/// The same for whole families of names.
+const NOT_THE_CLIENTS_FAMILIES: [&str; 8] = [
+    "x-forwarded-",
+    "x-original-",
+    "x-rewrite-",
+    "x-override-",
+    "x-http-method",
+    "x-envoy-original-",
+    "x-accel-",
+    "x-sendfile-",
 ];
 
 /// The server behind the proxy.
@@ -111,7 +118,14 @@ impl Upstream {
     ) -> Response {
         let (parts, body) = request.into_parts();
         let mut headers = parts.headers;
+        let said_length = headers.contains_key(CONTENT_LENGTH);
         self.prepare(&mut headers, peer);
+        // INVARIANT: what_the_upstream_reads_is_what_was_judged
+        if let Some(length) = body.size_hint().exact()
+            && (length > 0 || said_length)
+        {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
         let mut builder = self.client.request(parts.method, target).headers(headers);
         if !body.is_end_stream() {
             builder = builder.body(reqwest::Body::wrap_stream(body.into_data_stream()));
@@ -132,7 +146,9 @@ impl Upstream {
     fn prepare(&self, headers: &mut HeaderMap, peer: SocketAddr) {
         strip_hop_by_hop(headers);
         strip_payment_headers(headers);
-        for name in NOT_THE_CLIENTS {
+        let names: Vec<HeaderName> =
+            headers.keys().filter(|n| is_not_the_clients(n)).cloned().collect();
+        for name in names {
             headers.remove(name);
         }
         if let Ok(address) = HeaderValue::from_str(&peer.ip().to_string()) {
@@ -141,6 +157,16 @@ impl Upstream {
         headers.insert(X_FORWARDED_PROTO, self.proto.clone());
         headers.insert(X_FORWARDED_HOST, self.host.clone());
     }
+}
+
+/// CGI and its heirs give an application one name for `X-Original-URL` and `X_Original_URL`, so
+/// both spellings go.
+fn is_not_the_clients(name: &HeaderName) -> bool {
+    let name = name.as_str().replace('_', "-");
+    let is = |own: &HeaderName| own.as_str() == name;
+    NOT_THE_CLIENTS.iter().any(is)
+        || HOP_BY_HOP.iter().any(is)
+        || NOT_THE_CLIENTS_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
 fn unanswered(error: &reqwest::Error) -> Response {

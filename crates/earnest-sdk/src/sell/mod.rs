@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 
 use self::forward::Upstream;
 use self::rules::{Rules, Verdict};
-use crate::gate::Offer;
+use crate::gate::{Offer, check_framing};
 use crate::origin::ORIGIN_PROOF_PATH;
 use crate::problem::Problem;
 use crate::seller::{Seller, SellerConfig};
@@ -207,7 +207,8 @@ impl Shop {
         if parts.uri.path() == ORIGIN_PROOF_PATH {
             return self.seller.prove_origin(&parts.method);
         }
-        let judged = self.seller.resource_url(&parts).and_then(|url| {
+        let judged = check_framing(&parts.headers).and_then(|()| {
+            let url = self.seller.resource_url(&parts)?;
             let url = canonical_url(&url)?;
             let target = self.upstream.target(&url)?;
             Ok((self.rules.judge(&parts.method, url.path())?, url, target))

@@ -2,8 +2,8 @@
 //!
 //! A path is read once, decoded once, and what was matched is what is forwarded. Spellings that an
 //! upstream might read as another path are refused rather than guessed at, and a price reaches a
-//! little further than it says (letter case, a slash at the end, `;` parameters), because many
-//! upstreams do; what is free is matched to the letter.
+//! little further than it says (letter case, a slash, dots or spaces at the end, `;` parameters, an
+//! encoded `?`), because many upstreams do; what is free is matched to the letter.
 
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, Refusal};
@@ -69,8 +69,17 @@ impl Rules {
     /// What a request is. `path` is the path of a canonical URL, still percent-encoded.
     ///
     /// # Errors
-    /// `url_invalid` for a path that two readers may read differently.
+    /// `url_invalid` for a path that two readers may read differently, `request_malformed` for such
+    /// a method, and `method_not_allowed` for `CONNECT` and `TRACE`, which are about the road and not
+    /// about what lies at its end.
     pub(crate) fn judge(&self, method: &Method, path: &str) -> Result<Verdict, Refusal> {
+        if matches!(*method, Method::CONNECT | Method::TRACE) {
+            return Err(Refusal::new(Code::MethodNotAllowed, "this is not passed on"));
+        }
+        // `get` is no `GET`, but to some upstreams it is.
+        if !method.as_str().bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
+            return Err(Refusal::new(Code::RequestMalformed, "the method must be in capitals"));
+        }
         let ambiguous = || Refusal::new(Code::UrlInvalid, "the path can be read in two ways");
         let text = percent_decode_str(path).decode_utf8().map_err(|_| ambiguous())?;
         if !is_plain(&text) {
@@ -148,9 +157,12 @@ impl Pattern {
     /// As far as a lenient upstream might serve the same thing.
     fn reaches(&self, path: &str) -> bool {
         let pattern = self.path.to_lowercase();
-        let path = without_parameters(&path.to_lowercase());
-        let bare = path.trim_end_matches('/');
-        fits(&pattern, &path) || fits(&pattern, bare) || fits(&pattern, &format!("{bare}/"))
+        let path = path.to_lowercase();
+        let readings = [without_parameters(&path), without_endings(&path)];
+        readings.iter().any(|path| {
+            let bare = path.trim_end_matches('/');
+            fits(&pattern, path) || fits(&pattern, bare) || fits(&pattern, &format!("{bare}/"))
+        })
     }
 
     /// A path without `*` before one with, then the one that says more.
@@ -189,15 +201,16 @@ fn fits(pattern: &str, text: &str) -> bool {
     text.ends_with(last)
 }
 
-/// Whether a decoded path has one reading: no dot segments (also none hidden before `;`), no empty
-/// segments, no back slashes, no control characters, nothing that is still encoded.
+/// Whether a decoded path has one reading: no segments of dots (also none hidden before `;` or with
+/// spaces behind them), no empty segments, no back slashes, no control characters, nothing that is still encoded.
 fn is_plain(path: &str) -> bool {
     let odd = |c: char| c.is_control() || c == '\\' || c == ENCODED_SLASH;
     let segments = path.strip_prefix('/').unwrap_or(path).split('/');
     let last = segments.clone().count().saturating_sub(1);
     let odd_segment = |(place, segment): (usize, &str)| {
-        let name = segment.split(';').next().unwrap_or(segment);
-        matches!(name, "." | "..") || (segment.is_empty() && place != last)
+        let name = segment.split(';').next().unwrap_or(segment).trim_end_matches(' ');
+        let dots = !name.is_empty() && name.trim_end_matches(['.', ' ']).is_empty();
+        dots || (segment.is_empty() && place != last)
     };
     !path.contains(odd) && !segments.enumerate().any(odd_segment) && !is_still_encoded(path)
 }
@@ -215,6 +228,15 @@ fn replace_encoded_slashes(path: &str) -> String {
 
 fn without_parameters(path: &str) -> String {
     let names = path.split('/').map(|segment| segment.split(';').next().unwrap_or(segment));
+    names.collect::<Vec<_>>().join("/")
+}
+
+/// As an upstream reads it that decodes before it looks for a query, and whose file system, like that
+/// of Windows, drops dots and spaces at the end of a name.
+fn without_endings(path: &str) -> String {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    let path = without_parameters(path);
+    let names = path.split('/').map(|name| name.trim_end_matches(['.', ' ']));
     names.collect::<Vec<_>>().join("/")
 }
 
@@ -284,7 +306,20 @@ mod tests {
         ] {
             assert_eq!(judge(&rules, &format!("GET {path}")), "$0.02", "{path}");
         }
-        for path in ["/report", "/report/", "/REPORT", "/rep%6Frt", "/report;v=1", "/report;/"] {
+        for path in [
+            "/report",
+            "/report/",
+            "/REPORT",
+            "/rep%6Frt",
+            "/report;v=1",
+            "/report;/",
+            "/report.",
+            "/report..",
+            "/report%20",
+            "/report.%20./",
+            "/report%3Fx",
+            "/report.%23x",
+        ] {
             assert_eq!(judge(&rules, &format!("GET {path}")), "$1.00", "{path}");
         }
         for path in [
@@ -300,12 +335,26 @@ mod tests {
             "/%ff",
             "/x//",
             "/.%2f",
+            "/x/.../weather/ams",
+            "/x/..%20/weather/ams",
+            "/x/..%20;/weather/ams",
             "/x/%EF%A3%BFy",
         ] {
             assert_eq!(judge(&rules, &format!("GET {path}")), "refused", "{path}");
         }
         for path in ["/", "/weathers", "/other/a%2Fb", "/caf%C3%A9", "/100%25"] {
             assert_eq!(judge(&rules, &format!("GET {path}")), "free", "{path}");
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_a_method_makes_a_priced_path_free() {
+        let rules = rules(&["GET /weather/*=$0.02"], &["/*"]);
+        for method in ["get", "Get", "gET", "G3T", "GET_", "CONNECT", "TRACE"] {
+            assert_eq!(judge(&rules, &format!("{method} /weather/ams")), "refused", "{method}");
+        }
+        for method in ["M-SEARCH", "PROPFIND"] {
+            assert_eq!(judge(&rules, &format!("{method} /other")), "free", "{method}");
         }
     }
 

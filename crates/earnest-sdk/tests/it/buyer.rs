@@ -505,3 +505,36 @@ async fn a_price_up_to_is_bought_with_its_ceiling() {
     assert_eq!(answer.paid_for().unwrap().held.get(), 200_000);
     earnest.until("what was named", |books| books.outstanding() == 120_000).await;
 }
+
+#[tokio::test]
+async fn nothing_that_opens_a_door_shows_in_a_log() {
+    let earnest = Earnest::start().await;
+    let shop = weather(&earnest).await;
+    let buyer = buyer(&earnest);
+    let url = shop.url("/weather");
+    let request = buyer.post(&url).header("authorization", "Bearer s3cret").body("s3cret");
+    let mut paying = earnest_sdk::pay::PayRequest::get(&url, "id-1");
+    paying.headers.push(("x-api-key".to_owned(), "s3cret".to_owned()));
+    paying.data = Bytes::from_static(b"s3cret");
+    let nonces = earnest_sdk::NonceStore::in_memory().unwrap();
+    let config =
+        earnest_sdk::SellerConfig::new(&earnest.url, SELLER, "s3cret", &shop.origin, nonces);
+    let config = config.unwrap();
+    let proxy = earnest_sdk::sell::SellConfig::new(config.clone(), "http://127.0.0.1:1");
+    for shown in [
+        format!("{buyer:?}"),
+        format!("{request:?}"),
+        format!("{paying:?}"),
+        format!("{config:?}"),
+        format!("{proxy:?}"),
+        format!("{:?}", shop.seller),
+    ] {
+        assert!(!shown.contains("s3cret") && !shown.contains(AGENT_KEY), "{shown}");
+        // Neither as bytes.
+        assert!(!shown.contains("115, 51, 99"), "{shown}");
+    }
+    for by_hand in ["Tab x", "tab\tx", "Tab"] {
+        let refused = buyer.get(&url).header("authorization", by_hand).send().await.unwrap_err();
+        assert_eq!(refused.code(), "request_malformed", "{by_hand:?}");
+    }
+}

@@ -158,6 +158,13 @@ impl Earnest {
         self.signer.sign(claims).unwrap()
     }
 
+    /// Another voucher on the same hold, as Earnest issues it when the last one ran out and nothing
+    /// was reported.
+    pub fn reissued(&self, claims: &Claims) -> Claims {
+        let jti = self.books(|books| VoucherId::new(books.seed()));
+        Claims { jti, ..claims.clone() }
+    }
+
     /// A good voucher for a GET.
     pub fn voucher(&self, url: &str, micros: i64) -> String {
         self.sign(&self.claims(url, micros))

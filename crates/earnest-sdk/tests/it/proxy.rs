@@ -22,15 +22,19 @@ use crate::shop::{bind, broken, client, config, get as fetch, raw, read};
 
 const BIG: usize = 10 * 1024 * 1024;
 
-struct Proxy {
-    origin: String,
-    address: std::net::SocketAddr,
+pub struct Proxy {
+    pub origin: String,
+    pub address: std::net::SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<bool>,
 }
 
 impl Proxy {
-    async fn start(earnest: &Earnest, upstream: &str, rules: fn(SellConfig) -> SellConfig) -> Self {
+    pub async fn start(
+        earnest: &Earnest,
+        upstream: &str,
+        rules: fn(SellConfig) -> SellConfig,
+    ) -> Self {
         let (listener, origin) = bind().await;
         let address = listener.local_addr().unwrap();
         let seller = config(earnest, &origin, NonceStore::in_memory().unwrap());
@@ -43,18 +47,18 @@ impl Proxy {
         Self { origin, address, stop, serving }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.origin)
     }
 
     /// Whether every report was acknowledged.
-    async fn stop(self) -> bool {
+    pub async fn stop(self) -> bool {
         self.stop.send(()).unwrap();
         tokio::time::timeout(PATIENCE, self.serving).await.unwrap().unwrap()
     }
 }
 
-async fn upstream(app: Router) -> String {
+pub async fn upstream(app: Router) -> String {
     let (listener, origin) = bind().await;
     tokio::spawn(async move { axum::serve(listener, app).await });
     origin
@@ -124,7 +128,14 @@ async fn no_spelling_slips_past_the_price() {
         ("/%77%65%61ther/x", 402),
         ("/%2577eather/x", 400),
         ("\\weather/x", 400),
+        ("/weather./x", 402),
+        ("/weather/x.", 402),
+        ("/weather%3F/x", 402),
         ("/other", 200),
+        ("weather/x", 400),
+        ("@evil.example/other", 400),
+        (":80/other", 400),
+        ("*", 400),
         ("http://evil.example/weather/x", 402),
         ("http://evil.example/other", 200),
     ] {
@@ -143,6 +154,7 @@ async fn headers_of_hops_and_payments_stop_here() {
             ("payment-thing", "x"),
             ("keep-alive", "timeout=5"),
             ("content-encoding", "gzip"),
+            ("cache-control", "public, max-age=60"),
             ("www-authenticate", "Tab quote=\"x\""),
             ("x-own", "kept"),
         ];
@@ -205,12 +217,14 @@ async fn headers_of_hops_and_payments_stop_here() {
     assert!(reply.header("payment-receipt").starts_with("purchase="));
     assert_eq!(reply.header("content-encoding"), "gzip", "passed on, not undone");
     assert_eq!(reply.header("x-own"), "kept");
+    assert_eq!(reply.header("cache-control"), "max-age=60, private");
     for name in ["payment-thing", "keep-alive", "www-authenticate"] {
         assert_eq!(reply.header(name), "", "{name}");
     }
     let free = fetch(&proxy.url("/health"), Some("not-looked-at")).await;
     assert!(!String::from_utf8_lossy(&free.body).contains("Tab "));
     assert_eq!(free.header("payment-receipt"), "");
+    assert_eq!(free.header("cache-control"), "public, max-age=60", "free for everybody");
 }
 
 #[tokio::test]

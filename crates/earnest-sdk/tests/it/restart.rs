@@ -86,7 +86,8 @@ async fn a_claim_that_a_crash_cut_off_is_reported_failed_after_the_restart() {
     let address: std::net::SocketAddr = heard("listening").parse().unwrap();
     let origin = format!("http://{address}");
     let url = format!("{origin}/never");
-    let voucher = earnest.voucher(&url, 20_000);
+    let claims = earnest.claims(&url, 20_000);
+    let voucher = earnest.sign(&claims);
     let request = client().get(&url).header("authorization", format!("Tab {voucher}"));
     let lost = tokio::spawn(request.send());
     heard("serving");
@@ -105,6 +106,16 @@ async fn a_claim_that_a_crash_cut_off_is_reported_failed_after_the_restart() {
     earnest.until("released", |books| books.fates() == [Fate::Failed]).await;
     let reply = shop.get("/never", Some(&voucher)).await;
     assert_eq!(reply.is(), (409, "voucher_already_used".to_owned()));
-    assert!(shop.seller.shutdown(PATIENCE).await);
+    assert!(shop.seller.flush(PATIENCE).await);
     earnest.books(|books| assert_eq!((books.reports.len(), books.outstanding()), (1, 0)));
+    // The crash ended as a failure, so the purchase is still to be had, once, by its next voucher.
+    for status in [200, 409] {
+        let next = earnest.sign(&earnest.reissued(&claims));
+        assert_eq!(shop.get("/never", Some(&next)).await.status, status);
+    }
+    assert!(shop.seller.shutdown(PATIENCE).await);
+    earnest.books(|books| {
+        assert_eq!(books.fates(), [Fate::Failed, Fate::Redeemed]);
+        assert_eq!(books.outstanding(), 20_000);
+    });
 }

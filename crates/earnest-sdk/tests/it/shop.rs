@@ -15,6 +15,7 @@ pub struct Shop {
     pub origin: String,
     pub address: SocketAddr,
     pub seller: Seller,
+    serving: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 impl Shop {
@@ -41,8 +42,14 @@ impl Shop {
     ) -> Self {
         let address = listener.local_addr().unwrap();
         let app = app(&seller);
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { origin: format!("http://{address}"), address, seller }
+        let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { origin: format!("http://{address}"), address, seller, serving }
+    }
+
+    /// Lets go of the address.
+    pub async fn stop(self) {
+        self.serving.abort();
+        let _aborted = self.serving.await;
     }
 
     pub fn url(&self, path: &str) -> String {

@@ -25,7 +25,7 @@ const MAX_DATA_BYTES: u64 = 64 * 1024 * 1024;
 ///
 /// Exit codes: 5 denied, 6 the owner has to approve first, 7 bought before under this id, 8 the
 /// seller did not deliver (nothing is charged), 11 not known yet whether it was charged.
-#[derive(Debug, Args)]
+#[derive(Args)]
 pub struct Pay {
     /// Which Earnest.
     #[command(flatten)]
@@ -53,6 +53,17 @@ pub struct Pay {
     /// How to ask. --dry-run asks for the price and pays nothing; a free URL is then answered.
     #[command(flatten)]
     pub money: Money,
+}
+
+impl std::fmt::Debug for Pay {
+    /// Without headers and body: credentials of the caller's stand there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pay")
+            .field("url", &self.url)
+            .field("max_price", &self.max_price)
+            .field("request_id", &self.request_id)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Runs the command.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use earnest_core::quote::canonical_url;
 use earnest_sdk::sell::{SellConfig, SellError, serve};
 use earnest_sdk::{NonceStore, SellerConfig};
 use serde_json::json;
@@ -46,7 +47,7 @@ pub struct Sell {
     /// loopback.
     #[arg(long, env = "EARNEST_SELL_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<String>,
-    /// Where used vouchers are remembered [default: <data>/nonces-<port>.db].
+    /// Where used vouchers are remembered [default: <data>/nonces-<public URL>.db].
     #[arg(long, value_name = "FILE")]
     pub nonces: Option<PathBuf>,
     /// `sel_…`; asked from Earnest unless said.
@@ -77,7 +78,7 @@ pub async fn run(command: Sell, style: &Style) -> Ended {
     let listener = TcpListener::bind(command.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let public = public_url(&command, address)?;
-    let nonces = NonceStore::open(nonce_file(&command, address)?);
+    let nonces = NonceStore::open(nonce_file(&command, &public)?);
     let nonces = nonces.map_err(|why| Failure::local("nonces_unusable", 1, why.to_string()))?;
     let mut seller = SellerConfig::new(client.base(), &seller_id, &key, &public, nonces)?;
     if let Some(url) = &command.earnest_public_url {
@@ -156,8 +157,11 @@ fn public_url(command: &Sell, address: SocketAddr) -> Result<String, Failure> {
     }
 }
 
-/// The file of used vouchers: the one named, or one for each port in the data folder.
-fn nonce_file(command: &Sell, address: SocketAddr) -> Result<PathBuf, Failure> {
+/// The file of used vouchers: the one named, or one for each origin in the data folder.
+///
+/// A voucher is for an origin, so that is what remembers it: a shop that moves to another port behind
+/// its public name knows what it served before, and a second shop of that name does not open.
+fn nonce_file(command: &Sell, public: &str) -> Result<PathBuf, Failure> {
     use std::os::unix::fs::DirBuilderExt as _;
     if let Some(path) = &command.nonces {
         return Ok(path.clone());
@@ -165,7 +169,17 @@ fn nonce_file(command: &Sell, address: SocketAddr) -> Result<PathBuf, Failure> {
     let folder = command.reach.data();
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|why| Failure::file(&folder, why))?;
-    Ok(folder.join(format!("nonces-{}.db", address.port())))
+    let url = canonical_url(public).map_err(|refusal| Failure::usage(refusal.detail))?;
+    Ok(folder.join(nonce_file_name(&url.origin().ascii_serialization())))
+}
+
+/// An origin as the name of a file. Two that come to one name share a memory, which is safe: it
+/// forgets nothing, and does not open twice at a time.
+fn nonce_file_name(origin: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let plain = |c: char| if plain(c) { c } else { '_' };
+    let name: String = origin.replace("://", "_").chars().map(plain).collect();
+    format!("nonces-{name}.db")
 }
 
 /// Registers the origin and has it proved, then says that the shop is open.
@@ -207,4 +221,45 @@ async fn announce(
 
 fn may_pass(failure: &Failure) -> bool {
     failure.exit() == 8 || failure.exit() == 1 || failure.code() == "validation_failed"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sell: Sell,
+    }
+
+    /// The name of the memory of a shop that listens at a port and is called something.
+    fn memory(folder: &std::path::Path, listen: &str, public: Option<&str>) -> String {
+        let words = ["sell", "--upstream", "http://127.0.0.1:1", "--price", "/*=$1", "--listen"];
+        let mut words: Vec<&str> = words.into_iter().chain([listen]).collect();
+        words.extend(["--data", folder.to_str().unwrap()]);
+        words.extend(public.into_iter().flat_map(|url| ["--public-url", url]));
+        let command = Line::try_parse_from(words).unwrap().sell;
+        let public = public_url(&command, listen.parse().unwrap()).unwrap();
+        let file = nonce_file(&command, &public).unwrap();
+        file.strip_prefix(folder).unwrap().to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_shop_that_moves_behind_its_name_remembers_what_it_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = |listen: &str, public| memory(folder.path(), listen, public);
+        let api = "nonces-https_api.example.db";
+        for (listen, public) in [
+            ("127.0.0.1:4022", "https://api.example"),
+            ("127.0.0.1:4023", "https://API.example/"),
+            ("0.0.0.0:80", "https://api.example:443"),
+        ] {
+            assert_eq!(memory(listen, Some(public)), api, "{listen} {public}");
+        }
+        assert_eq!(memory("127.0.0.1:4022", None), "nonces-http_127.0.0.1_4022.db");
+        assert_eq!(memory("127.0.0.1:4023", None), "nonces-http_127.0.0.1_4023.db");
+        assert_eq!(memory("[::1]:4022", None), "nonces-http____1__4022.db");
+    }
 }

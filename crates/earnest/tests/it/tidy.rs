@@ -319,10 +319,13 @@ fn declared(text: &str) -> Vec<(&str, Option<&str>)> {
     found
 }
 
-/// Whether cargo finds the file by itself, as the root of a library, program or test.
-fn is_root(path: &str) -> bool {
+/// Whether cargo finds the file as the root of a library, program or test: by itself, or because a
+/// manifest says so.
+fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((_, inner)) = path.strip_prefix("crates/").and_then(|p| p.split_once('/')) else {
-        return path.starts_with("examples/");
+        let named = format!("path = \"../../{path}\"");
+        let is_manifest = |other: &str| other.ends_with("/Cargo.toml");
+        return tree.0.iter().any(|(other, text)| is_manifest(other) && text.contains(&named));
     };
     let parts: Vec<&str> = inner.split('/').collect();
     matches!(
@@ -338,7 +341,7 @@ fn is_root(path: &str) -> bool {
 
 fn reachable(tree: &Tree) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
-    let roots = tree.rust().map(|(path, _)| path).filter(|path| is_root(path));
+    let roots = tree.rust().map(|(path, _)| path).filter(|path| is_root(tree, path));
     let mut open: Vec<(String, bool)> = roots.map(|path| (path.clone(), true)).collect();
     while let Some((path, owns_folder)) = open.pop() {
         let Some(text) = tree.0.get(&path) else { continue };
@@ -416,6 +419,7 @@ fn no_file_is_an_orphan() {
                 ("crates/a/src/c.rs", "fn c() {}"),
             ],
             &[("crates/a/src/lib.rs", "fn a() {}"), ("crates/a/src/old.sql", "SELECT 1")],
+            &[("examples/old.rs", "fn main() {}"), ("crates/a/Cargo.toml", "[package]")],
             &[("README.md", "nothing"), ("NOTES.md", "x")],
             &[("Makefile", "all:"), ("scripts/old.sh", "true")],
         ],
@@ -429,6 +433,8 @@ fn no_file_is_an_orphan() {
         ("crates/a/tests/it/main.rs", "mod d;"),
         ("crates/a/tests/it/d/mod.rs", "mod e;"),
         ("crates/a/tests/it/d/e.rs", "fn e() {}"),
+        ("crates/a/Cargo.toml", "[[example]]\npath = \"../../examples/f.rs\""),
+        ("examples/f.rs", "fn main() {}"),
     ])));
 }
 

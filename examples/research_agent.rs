@@ -1,14 +1,16 @@
 //! An agent that buys what it needs to answer a question, inside limits it cannot change.
 //!
+//! Beside the paid API of this folder and an `earnest up` that was just started in the same one:
+//!
 //! ```text
-//! EARNEST_URL=http://127.0.0.1:4020 EARNEST_AGENT_KEY_FILE=./agent.key \
 //! cargo run -p earnest-sdk --example research_agent -- http://127.0.0.1:8080 "how is Delft?"
 //! ```
 //!
-//! By default it is scripted: it buys a list of things and says what came of each. With
-//! `OPENAI_BASE_URL` and `EARNEST_MODEL` set (and `OPENAI_API_KEY_FILE`, if the endpoint wants one)
-//! any OpenAI-compatible model drives it through one tool, `buy`. The model chooses what to ask for;
-//! it never sees a key, and what may be spent is decided elsewhere.
+//! Elsewhere `EARNEST_URL` and `EARNEST_AGENT_KEY_FILE` say who buys. By default it is scripted: it
+//! buys a list of things and says what came of each. With `OPENAI_BASE_URL` and `EARNEST_MODEL` set
+//! (and `OPENAI_API_KEY_FILE`, if the endpoint wants a key) any OpenAI-compatible model drives it
+//! through one tool, `buy`. The model chooses what to ask for; it never sees a key, and what may be
+//! spent is decided elsewhere.
 
 use std::env;
 use std::error::Error;
@@ -19,10 +21,15 @@ use serde_json::{Value, json};
 
 /// What the scripted agent buys; the last two are dear on purpose.
 const SCRIPT: [&str; 4] = ["/weather/delft", "/weather/gouda", "/report/delft", "/archive"];
+/// How long to wait for an owner's answer.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The most exchanges with a model before it must have answered.
 const MOST_TURNS: usize = 8;
 /// The most text of one purchase a model is shown.
 const MOST_TEXT: usize = 4_000;
+
+/// Where `earnest up` keeps the keys it makes in simulated mode.
+const DEV_KEYS: &str = "earnest-data/dev-keys.json";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -30,12 +37,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let shop = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
     let question = arguments.next().unwrap_or_else(|| "how is the weather in Delft?".to_owned());
     let earnest = env::var("EARNEST_URL").unwrap_or_else(|_| "http://127.0.0.1:4020".to_owned());
-    let key_file = env::var("EARNEST_AGENT_KEY_FILE").map_err(|_| "EARNEST_AGENT_KEY_FILE")?;
     let buyer = wrap(reqwest::Client::builder().timeout(Duration::from_secs(60)))
         .earnest_url(&earnest)
-        .agent_key(&std::fs::read_to_string(key_file)?)
+        .agent_key(&agent_key()?)
         .max_price(&env::var("MAX_PRICE").unwrap_or_else(|_| "$10.00".to_owned()))
-        .on_approval(OnApproval::Wait(Duration::from_secs(120)))
         .build()?;
     // One run is one piece of work: the same run repeated buys nothing twice.
     let run = env::var("RUN_ID").unwrap_or_else(|_| format!("run-{}", std::process::id()));
@@ -45,6 +50,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
         _ => agent.follow_script().await,
     }
     Ok(())
+}
+
+/// The key of the environment, or the one that `earnest up` makes for trying things out.
+fn agent_key() -> Result<String, Box<dyn Error>> {
+    if let Ok(file) = env::var("EARNEST_AGENT_KEY_FILE") {
+        return Ok(std::fs::read_to_string(file)?);
+    }
+    let text = std::fs::read_to_string(DEV_KEYS)
+        .map_err(|why| format!("EARNEST_AGENT_KEY_FILE is not set, and {DEV_KEYS}: {why}"))?;
+    let keys: Value = serde_json::from_str(&text)?;
+    let key = keys.pointer("/agent/key").and_then(Value::as_str);
+    key.map(str::to_owned).ok_or_else(|| format!("{DEV_KEYS} has no agent").into())
 }
 
 struct Agent {
@@ -65,8 +82,17 @@ impl Agent {
     async fn buy(&self, path: &str) -> String {
         let url = format!("{}{path}", self.shop);
         let id = format!("{}:{}", self.run, path.replace(|c: char| !c.is_ascii_graphic(), "_"));
+        let asking = self.buyer.get(&url).request_id(&id);
         let bought = async {
-            let answer = self.buyer.get(&url).request_id(&id).send().await?;
+            let mut answer = asking.send().await;
+            if let Err(BuyError::ApprovalNeeded(question)) = &answer {
+                eprintln!(
+                    "{path} waits for its owner: `earnest approvals`, {}",
+                    question.approval_url
+                );
+                answer = asking.on_approval(OnApproval::Wait(PATIENCE)).send().await;
+            }
+            let answer = answer?;
             let cost = answer.paid_for().map_or("nothing".to_owned(), |paid| paid.held.to_string());
             let status = answer.status();
             Ok::<_, BuyError>(format!("{status}, paid {cost}: {}", answer.text().await?))

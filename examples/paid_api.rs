@@ -1,18 +1,16 @@
 //! A paid API in one file: fixed prices, a price that depends on the work, and a free route.
 //!
-//! ```text
-//! EARNEST_URL=http://127.0.0.1:4020 \
-//! EARNEST_SELLER_ID=sel_… EARNEST_SELLER_KEY_FILE=./seller.key \
-//! cargo run -p earnest-sdk --example paid_api -- 127.0.0.1:8080
-//! ```
-//!
-//! `PUBLIC_ORIGIN` is how buyers spell the address; on loopback it defaults to the listener's own.
-//! `earnest up` writes an id and a key for trying this out to `earnest-data/dev-keys.json`. Then:
+//! Beside an `earnest up` that was just started in the same folder:
 //!
 //! ```text
+//! cargo run -p earnest-sdk --example paid_api
 //! earnest seller origin prove http://127.0.0.1:8080
 //! earnest pay http://127.0.0.1:8080/weather/delft --max-price '$0.25' --request-id delft-1
 //! ```
+//!
+//! Elsewhere `EARNEST_URL`, `EARNEST_SELLER_ID` and `EARNEST_SELLER_KEY_FILE` say who sells, an
+//! argument where to listen, and `PUBLIC_ORIGIN` how buyers spell the address (on loopback, as it
+//! listens).
 
 use std::env;
 use std::error::Error;
@@ -25,6 +23,9 @@ use earnest_sdk::earnest_core::money::Micros;
 use earnest_sdk::{ChargeError, Paid, Seller, SellerConfig, price, price_up_to};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+
+/// Where `earnest up` keeps the keys it makes in simulated mode.
+const DEV_KEYS: &str = "earnest-data/dev-keys.json";
 
 /// Always the same price, whatever the city.
 async fn weather(Path(city): Path<String>) -> Json<Value> {
@@ -68,9 +69,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Err(_) => format!("http://{}", listener.local_addr()?),
     };
     let earnest = env::var("EARNEST_URL").unwrap_or_else(|_| "http://127.0.0.1:4020".to_owned());
-    let key = std::fs::read_to_string(setting("EARNEST_SELLER_KEY_FILE")?)?;
+    let (id, key) = seller()?;
     let nonces = env::var("NONCE_FILE").unwrap_or_else(|_| "./paid-api-nonces.db".to_owned());
-    let id = setting("EARNEST_SELLER_ID")?;
     let seller =
         Seller::new(SellerConfig::with_nonce_file(&earnest, &id, key.trim(), &origin, nonces)?)?;
     eprintln!("selling at {origin}, once it is proved: earnest seller origin prove {origin}");
@@ -83,6 +83,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn setting(name: &str) -> Result<String, String> {
-    env::var(name).map_err(|_| format!("{name} is not set"))
+/// The seller's id and key: those of the environment, or those that `earnest up` makes for trying
+/// things out.
+fn seller() -> Result<(String, String), Box<dyn Error>> {
+    if let (Ok(id), Ok(file)) = (env::var("EARNEST_SELLER_ID"), env::var("EARNEST_SELLER_KEY_FILE"))
+    {
+        return Ok((id, std::fs::read_to_string(file)?));
+    }
+    let text = std::fs::read_to_string(DEV_KEYS).map_err(|why| {
+        format!("EARNEST_SELLER_ID and EARNEST_SELLER_KEY_FILE are not set, and {DEV_KEYS}: {why}")
+    })?;
+    let keys: Value = serde_json::from_str(&text)?;
+    let of = |name: &str| keys.pointer(&format!("/seller/{name}"))?.as_str().map(str::to_owned);
+    of("id").zip(of("key")).ok_or_else(|| format!("{DEV_KEYS} has no seller").into())
 }
