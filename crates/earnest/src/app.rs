@@ -53,6 +53,8 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// The door of agents that speak MCP over HTTP.
+    pub mcp: Arc<crate::mcp::Door>,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -84,6 +86,8 @@ pub struct Inner {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
+    /// The door of agents that speak MCP over HTTP.
+    pub mcp: Arc<crate::mcp::Door>,
     /// The bug that is planted.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -159,6 +163,7 @@ impl App {
             webhook_id: RwLock::new(parts.webhook_id),
             payee: parts.payee,
             allow_loopback: parts.allow_loopback,
+            mcp: parts.mcp,
             #[cfg(feature = "planted")]
             planted: parts.planted,
             node: source::random_token(),

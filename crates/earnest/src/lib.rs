@@ -12,6 +12,7 @@ pub mod config;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+pub mod mcp;
 pub mod outbound;
 #[cfg(feature = "planted")]
 pub mod planted;

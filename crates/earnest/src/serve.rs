@@ -22,7 +22,7 @@ use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::flow::{party, vault};
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, listen, sealed};
+use crate::{api, jobs, listen, mcp, outbound, sealed};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,9 @@ pub enum StartError {
     /// PayPal is not configured, or wrongly.
     #[error("PayPal: {0}")]
     Paypal(String),
+    /// The door for MCP cannot be made.
+    #[error("MCP: {0}")]
+    Mcp(String),
     /// The first parties could not be made.
     #[error("cannot set up development keys: {0}")]
     Provision(String),
@@ -164,6 +167,7 @@ impl Running {
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: config.mode == Mode::Simulated,
+            mcp: std::sync::Arc::new(door(&config, address)?),
             #[cfg(feature = "planted")]
             planted: start.planted,
         });
@@ -209,6 +213,16 @@ impl Running {
             sim.shutdown().await;
         }
     }
+}
+
+/// What agents that speak MCP over HTTP come in by. It asks this very server.
+fn door(config: &Config, address: SocketAddr) -> Result<mcp::Door, StartError> {
+    let reach = match config.mode {
+        Mode::Simulated => outbound::Reach::Loopback,
+        Mode::Sandbox | Mode::Live => outbound::Reach::Public,
+    };
+    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach);
+    door.map_err(|why| StartError::Mcp(why.to_string()))
 }
 
 fn make_folder(path: &Path) -> Result<(), StartError> {

@@ -180,7 +180,8 @@ impl Outbound {
     }
 }
 
-fn failed(error: &reqwest::Error) -> OutboundError {
+/// What an error of this client's means, or of one that was built from its builder.
+pub(crate) fn failed(error: &reqwest::Error) -> OutboundError {
     if let Some(forbidden) = forbidden_in(error) {
         return OutboundError::Forbidden(forbidden);
     }
