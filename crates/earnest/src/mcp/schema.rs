@@ -29,6 +29,10 @@ fn simplify(schema: &mut Value) {
     for name in ["title", "format", "default"] {
         members.remove(name);
     }
+    // Doc comments are broken into lines for whoever reads the code.
+    if let Some(Value::String(text)) = members.get_mut("description") {
+        *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
     if let Some(Value::Array(types)) = members.get_mut("type") {
         types.retain(|name| name != "null");
         if let [one] = types.as_slice() {

@@ -25,6 +25,7 @@ mod faults;
 mod forge;
 mod judge;
 mod late;
+mod mcp;
 mod openapi;
 mod origins;
 mod pairs;
