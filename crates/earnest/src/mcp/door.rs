@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::body::Bodies;
 use super::jobs::Jobs;
+use super::task::Tasks;
 use super::{CALLS, CALLS_PER_AGENT};
 use crate::outbound::{Outbound, Reach};
 
@@ -83,6 +84,8 @@ pub struct Door {
     pub(super) jobs: Jobs,
     /// Large bodies.
     pub(super) bodies: Bodies,
+    /// Waits that clients follow as tasks.
+    pub(super) tasks: Tasks,
 }
 
 impl std::fmt::Debug for Door {
@@ -130,6 +133,7 @@ impl Door {
             all_places: Arc::new(Semaphore::new(CALLS)),
             jobs: Jobs::default(),
             bodies: Bodies::default(),
+            tasks: Tasks::default(),
         })
     }
 

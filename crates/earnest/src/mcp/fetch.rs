@@ -23,11 +23,12 @@ use super::door::{Caller, Door};
 use super::jobs::{JobKey, NotBegun};
 use super::result::{FetchStatus, Fetched, QuoteStatus, Quoted};
 use super::tools::{AskQuote, PaidFetch};
-use super::{CALLS_PER_AGENT, INLINE_BYTES, MAX_ANSWER_BYTES};
+use super::{CALLS_PER_AGENT, INLINE_BYTES, LONGEST_WAIT, MAX_ANSWER_BYTES};
 use crate::outbound;
 
-/// How often an approval that is waited for is looked at.
+/// How often an approval that is waited for is looked at: by a call, and by what waits longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_SELDOM: Duration = Duration::from_secs(3);
 
 /// The headers that an agent may set. What names the connection, the hop or another host is not
 /// among them, nor is anything that passes for a proxy's word.
@@ -147,6 +148,13 @@ impl Purchase {
         }
     }
 
+    /// The same purchase, with longer to wait.
+    pub(super) fn waiting(mut self, wait: Duration) -> Self {
+        let now = Instant::now();
+        self.until = now.checked_add(wait).unwrap_or(now);
+        self
+    }
+
     /// How long there is left to wait.
     pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
@@ -196,7 +204,9 @@ impl Door {
         loop {
             let view = self.get(caller, &format!("/v1/approvals/{approval}")).await.ok()?;
             let state = text_of(&view, "status")?;
-            let next = Instant::now().checked_add(LOOK_EVERY)?;
+            let now = Instant::now();
+            let long = until.saturating_duration_since(now) > LONGEST_WAIT;
+            let next = now.checked_add(if long { LOOK_SELDOM } else { LOOK_EVERY })?;
             if state != "waiting" || next > until {
                 return Some(state);
             }

@@ -19,6 +19,7 @@ mod read;
 mod result;
 mod schema;
 mod server;
+mod task;
 mod tools;
 
 use std::time::Duration;

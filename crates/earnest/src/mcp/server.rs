@@ -6,11 +6,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ElicitRequest,
-    ElicitRequestParams, ErrorCode, Implementation, InputRequest, InputRequests,
-    InputRequiredResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Resource, ResourceContents, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, CustomRequest,
+    CustomResult, ElicitRequest, ElicitRequestParams, ErrorCode, GetTaskParams, GetTaskResult,
+    Implementation, InputRequest, InputRequests, InputRequiredResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -21,6 +22,7 @@ use super::door::{Caller, Door};
 use super::fetch::{self, Purchase};
 use super::http::JsonOnly;
 use super::result::{Fetched, Shown, show};
+use super::task::TASK_WAIT;
 use super::tools::{AskApproval, AskQuote, AskReceipt, AskTab, PaidFetch, TOOLS, arguments, wait};
 use super::{CALLS_PER_AGENT, PROGRESS_EVERY, read};
 
@@ -104,7 +106,15 @@ impl Server {
         let wait = wait(args.wait_s)?;
         let purchase = Purchase::new(&self.door, caller, args, wait);
         let (fetched, news) = purchase.run().await;
-        let Some(question) = question(&fetched).filter(|_| news && asks_by_url(context)) else {
+        let asks = news && asks_by_url(context);
+        if news && !asks && is_2026(context) && follows_tasks(context) {
+            let purchase = purchase.waiting(TASK_WAIT);
+            return match self.door.tasks.begin(&caller.agent, purchase, &fetched) {
+                Some(task) => Ok(CreateTaskResult::new(task).into()),
+                None => shown(fetched.as_ref()),
+            };
+        }
+        let Some(question) = question(&fetched).filter(|_| asks) else {
             return shown(fetched.as_ref());
         };
         if is_2026(context) {
@@ -143,6 +153,10 @@ fn is_2026(context: &RequestContext<RoleServer>) -> bool {
 fn asks_by_url(context: &RequestContext<RoleServer>) -> bool {
     let able = context.client_capabilities().and_then(|able| able.elicitation);
     able.is_some_and(|elicitation| elicitation.url.is_some())
+}
+
+fn follows_tasks(context: &RequestContext<RoleServer>) -> bool {
+    context.client_capabilities().is_some_and(|able| able.supports_tasks())
 }
 
 fn question(fetched: &Fetched) -> Option<ElicitRequestParams> {
@@ -185,7 +199,8 @@ async fn with_progress<T>(
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let able = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let able =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let own = Implementation::new("earnest", env!("CARGO_PKG_VERSION")).with_title("Earnest");
         ServerConfig::new(able).with_server_info(own).with_instructions(
             "Buys over HTTP from the owner's tab, within limits that the owner set and you cannot \
@@ -213,6 +228,33 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         with_progress(&context, self.call(request, &context)).await
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let own = self.door.tasks.of(&self.caller(&context)?.agent)?;
+        Ok(GetTaskResult::new(own.get_task(&request.task_id)?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // A task asks nothing; what it is told all the same is heard politely.
+        let own = self.door.tasks.of(&self.caller(&context)?.agent)?;
+        own.get_task(&request.task_id).map(|_| ())
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.door.tasks.of(&self.caller(&context)?.agent)?.cancel_task(&request.task_id)
     }
 
     /// A method of the protocol's whose params were not what it takes ends here as well as one that

@@ -55,7 +55,8 @@ impl<'a> Mcp<'a> {
             "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
             "io.modelcontextprotocol/clientCapabilities": able,
         });
-        let named = params["name"].as_str().map(str::to_owned);
+        let named = ["name", "taskId", "uri"].iter().find_map(|name| params[name].as_str());
+        let named = named.map(str::to_owned);
         let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
         let mut headers = vec![
             ("accept", "application/json, text/event-stream"),

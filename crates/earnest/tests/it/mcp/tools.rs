@@ -1,5 +1,7 @@
 //! What the tools do with money, and what they say of it.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -286,6 +288,52 @@ async fn receipts_are_checked_by_purchase_by_address_and_by_themselves() {
     {
         assert_eq!(mcp.call("verify_receipt", wrong).await["status"], "failed");
     }
+}
+
+/// A client that follows tasks gets one to wait for its owner with.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_2026_that_follows_tasks_waits_with_one() {
+    let shop = Shop::open().await;
+    let mcp = Mcp::new(&shop.world);
+    let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let params = json!({ "name": "paid_fetch", "arguments": {
+        "url": shop.url("/dear"), "max_price": "$1", "request_id": "dear",
+    }});
+    let begun = mcp.rpc_2026("tools/call", params.clone(), able.clone()).await.expect(200);
+    let task = &begun["result"];
+    assert_eq!(
+        (&task["resultType"], &task["status"]),
+        (&json!("task"), &json!("working")),
+        "{begun}"
+    );
+    let sentence = task["statusMessage"].as_str().unwrap();
+    let approval = sentence.split("/approvals/").nth(1).unwrap().split(';').next().unwrap();
+    let id = json!({ "taskId": task["taskId"] });
+
+    let other = Mcp { key: another_agent(&shop).await, ..Mcp::new(&shop.world) };
+    for method in ["tasks/get", "tasks/cancel"] {
+        let none = other.rpc_2026(method, id.clone(), able.clone()).await;
+        assert_eq!(none.body["error"]["code"], -32602, "{method}: {}", none.body);
+    }
+    shop.world.answer_approval(approval, "approve").await;
+    let done = async {
+        loop {
+            let seen = mcp.rpc_2026("tasks/get", id.clone(), able.clone()).await.expect(200);
+            if seen["result"]["status"] != "working" {
+                return seen;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let done = tokio::time::timeout(PATIENCE, done).await.expect("the task ends in time");
+    assert_eq!(done["result"]["status"], "completed", "{done}");
+    let bought = sound("paid_fetch", &json!({ "result": done["result"]["result"] }));
+    assert_eq!(bought["structuredContent"]["status"], "paid");
+    assert_eq!(bought["structuredContent"]["body"], "dear");
+    // A call with the same id finds the same.
+    let again = mcp.rpc_2026("tools/call", params, able).await.expect(200);
+    assert_eq!(sound("paid_fetch", &again)["structuredContent"], bought["structuredContent"]);
+    assert_eq!(shop.close().await, (300_000, 0));
 }
 
 /// Where the client can send its user to an address, it is asked to; what it answers decides
