@@ -138,8 +138,13 @@ fn malformed(why: Malformed) -> Response {
 fn is_ours(app: &App, parts: &Parts) -> ApiResult<()> {
     let public = Url::parse(&app.public_url).ok();
     let public = public.as_ref();
-    let asked = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let asked = asked.or(parts.uri.authority().map(|authority| authority.as_str()));
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let asked = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok(),
+        (None, _) => parts.uri.authority().map(|authority| authority.as_str()),
+        // Whichever was believed, somebody in between may have believed the other.
+        (Some(_), Some(_)) => None,
+    };
     let asked = asked.and_then(|host| Url::parse(&format!("http://{host}/")).ok());
     let same_host = |url: &Url| public.is_some_and(|public| public.host() == url.host());
     if !asked.is_some_and(|url| is_this_machine(&url) || same_host(&url)) {
