@@ -60,6 +60,8 @@ pub struct Parts {
     pub allow_loopback: bool,
     /// How often a stream of events says that it is alive.
     pub heartbeat: std::time::Duration,
+    /// The door of agents that speak MCP over HTTP.
+    pub mcp: Arc<crate::mcp::Door>,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -95,6 +97,8 @@ pub struct Inner {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
+    /// The door of agents that speak MCP over HTTP.
+    pub mcp: Arc<crate::mcp::Door>,
     /// The bug that is planted.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -180,6 +184,7 @@ impl App {
             webhook_id: RwLock::new(parts.webhook_id),
             payee: parts.payee,
             allow_loopback: parts.allow_loopback,
+            mcp: parts.mcp,
             #[cfg(feature = "planted")]
             planted: parts.planted,
             node: source::random_token(),

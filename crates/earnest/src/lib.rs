@@ -14,6 +14,7 @@ pub mod events;
 pub mod flow;
 pub mod jobs;
 pub mod listen;
+pub mod mcp;
 pub mod outbound;
 pub mod pages;
 #[cfg(feature = "planted")]

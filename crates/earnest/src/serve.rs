@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::flow::{party, vault};
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, listen, sealed};
+use crate::{api, jobs, listen, mcp, sealed};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,9 @@ pub enum StartError {
     /// The client for addresses of others cannot be set up.
     #[error("outgoing calls: {0}")]
     Outbound(String),
+    /// The door for MCP cannot be made.
+    #[error("MCP: {0}")]
+    Mcp(String),
     /// The first parties could not be made.
     #[error("cannot set up development keys: {0}")]
     Provision(String),
@@ -198,6 +201,7 @@ impl Running {
             payee: config.payee.clone(),
             allow_loopback: alone,
             heartbeat: start.heartbeat,
+            mcp: std::sync::Arc::new(door(reach, address)?),
             #[cfg(feature = "planted")]
             planted: start.planted,
         });
@@ -245,6 +249,12 @@ impl Running {
             sim.shutdown().await;
         }
     }
+}
+
+/// What agents that speak MCP over HTTP come in by. It asks this very server.
+fn door(reach: Reach, address: SocketAddr) -> Result<mcp::Door, StartError> {
+    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach);
+    door.map_err(|why| StartError::Mcp(why.to_string()))
 }
 
 fn make_folder(path: &Path) -> Result<(), StartError> {

@@ -5,7 +5,7 @@ use http::{HeaderMap, header};
 
 /// How much a media type is wanted, in thousandths: 0 not at all, 1000 as much as any. Without an
 /// Accept header everything is as welcome as anything.
-pub(super) fn weight(headers: &HeaderMap, kind: &str, subtype: &str) -> u16 {
+pub(crate) fn weight(headers: &HeaderMap, kind: &str, subtype: &str) -> u16 {
     let mut ranges = ranges(headers).peekable();
     if ranges.peek().is_none() {
         return 1000;

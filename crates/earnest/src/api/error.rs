@@ -78,6 +78,10 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// Beside an answer of another protocol's, whose errors are not problem documents.
+#[derive(Clone, Copy, Debug)]
+pub struct Verbatim;
+
 /// Writes the problem document of a refused answer.
 pub fn render(refusal: &Refusal, trace_id: &str) -> Response {
     let status = StatusCode::from_u16(refusal.code.status());

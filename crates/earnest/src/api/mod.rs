@@ -20,7 +20,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::pages;
 
-mod accept;
+pub(crate) mod accept;
 pub mod approvals;
 pub mod auth;
 pub mod cookie;
@@ -200,7 +200,8 @@ async fn describe() -> Response {
 /// Everything that is served.
 pub fn router(app: App) -> Router {
     let (routes, _) = described().split_for_parts();
-    dress(routes.merge(pages::routes()), app)
+    let mcp = crate::mcp::http::routes(&app);
+    dress(routes.merge(pages::routes()).merge(mcp), app)
 }
 
 /// What every route has around it: one form for whatever is refused, a panic too.
@@ -270,6 +271,9 @@ fn acceptable(request: &Request) -> bool {
 /// The refusal behind an answer. What the framework refused by itself becomes one of ours, so that
 /// clients meet one form of errors only.
 fn refused(response: &mut Response) -> Option<Refusal> {
+    if response.extensions_mut().remove::<error::Verbatim>().is_some() {
+        return None;
+    }
     if let Some(refused) = response.extensions_mut().remove::<error::Refused>() {
         return Some(*refused.0);
     }

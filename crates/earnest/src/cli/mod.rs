@@ -23,6 +23,7 @@ pub mod demo;
 pub mod failure;
 pub mod key;
 pub mod ledger;
+pub mod mcp;
 pub mod method;
 pub mod output;
 pub mod owner;
@@ -82,6 +83,8 @@ pub enum Command {
     Seller(seller::Seller),
     /// What an owner allows.
     Policy(policy::Policy),
+    /// Lets an agent's MCP client buy: over stdin and stdout, or print its configuration.
+    Mcp(mcp::Mcp),
     /// The owner's way to pay.
     Method(method::Method),
     /// What was bought and is settled together.
@@ -218,6 +221,7 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Agent(command) => agent::run(command, style).await,
         Command::Seller(command) => seller::run(command, style).await,
         Command::Policy(command) => policy::run(command, style).await,
+        Command::Mcp(command) => mcp::run(command, style).await,
         Command::Method(command) => method::run(command, style).await,
         Command::Tab(command) => tab::run(command, style).await,
         Command::Purchases(command) => purchases::run(command, style).await,

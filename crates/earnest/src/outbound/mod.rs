@@ -180,7 +180,8 @@ impl Outbound {
     }
 }
 
-fn failed(error: &reqwest::Error) -> OutboundError {
+/// What an error of this client's means, or of one that was built from its builder.
+pub(crate) fn failed(error: &reqwest::Error) -> OutboundError {
     if let Some(forbidden) = forbidden_in(error) {
         return OutboundError::Forbidden(forbidden);
     }
@@ -230,5 +231,93 @@ impl Resolve for Guard {
             let addresses: Addrs = Box::new(addresses.into_iter());
             Ok(addresses)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn client(reach: Reach) -> Outbound {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Outbound::new(reach).unwrap()
+    }
+
+    fn call(url: &str) -> Call {
+        Call {
+            method: Method::GET,
+            url: Url::parse(url).unwrap(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            max_bytes: 1000,
+            timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Answers every connection with these bytes; where it is.
+    async fn server(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_public_internet_is_called() {
+        let public = client(Reach::Public);
+        let own = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await;
+        for url in [own.as_str(), "https://127.0.0.1/", "https://localhost/", "https://[::1]/"] {
+            let refused = public.check(url).unwrap_err();
+            assert_eq!(refused.code, Code::TargetForbidden, "{url}");
+            let refused = public.send(call(url)).await.unwrap_err();
+            assert!(matches!(refused, OutboundError::Forbidden(_)), "{url}: {refused}");
+        }
+        assert_eq!(public.check("http://api.example/").unwrap_err().code, Code::UrlInvalid);
+        // Where this machine is allowed, the rest of its network still is not.
+        let near = client(Reach::Loopback);
+        assert_eq!(near.send(call(&own)).await.unwrap().body, "hi");
+        assert!(near.check("http://10.0.0.1/").is_err());
+        assert!(near.check("http://api.example/").is_err());
+    }
+
+    /// A name may look public and lead home: judged where it is resolved, whoever sends.
+    #[tokio::test]
+    async fn a_name_is_judged_by_where_it_leads() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let own = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await;
+        let named = own.replace("127.0.0.1", "localhost");
+        let through = Outbound::builder(Reach::Public).build().unwrap();
+        let error = through.get(&named).send().await.unwrap_err();
+        assert!(matches!(failed(&error), OutboundError::Forbidden(_)), "{error:?}");
+        let through = Outbound::builder(Reach::Loopback).build().unwrap();
+        assert_eq!(through.get(&named).send().await.unwrap().status(), 200);
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_and_redirects_are_answers() {
+        let near = client(Reach::Loopback);
+        let moved = "HTTP/1.1 302 Found\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(near.send(call(&server(moved).await)).await.unwrap().status, 302);
+        let large = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfour";
+        let asked = Call { max_bytes: 3, ..call(&server(large).await) };
+        assert_eq!(near.send(asked).await.unwrap_err(), OutboundError::TooLarge(3));
+        let broken = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf";
+        let broken = near.send(call(&server(broken).await)).await.unwrap_err();
+        assert!(matches!(broken, OutboundError::Broken(_)), "{broken}");
+        let nobody = near.send(call("http://127.0.0.1:9/")).await.unwrap_err();
+        assert!(matches!(nobody, OutboundError::Unreachable(_)), "{nobody}");
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let asked = Call { timeout: Duration::from_millis(50), ..call(&url) };
+        assert_eq!(near.send(asked).await.unwrap_err(), OutboundError::Timeout);
     }
 }

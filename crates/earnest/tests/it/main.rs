@@ -27,6 +27,7 @@ mod forge;
 mod hooks;
 mod judge;
 mod late;
+mod mcp;
 mod openapi;
 mod origins;
 mod pages;

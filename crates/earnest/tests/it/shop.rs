@@ -15,6 +15,7 @@ use axum::routing::{MethodRouter, get, post};
 use earnest_sdk::{Buyer, NonceStore, Seller, SellerConfig, price, quote_in, wrap};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::world::{Answer, PATIENCE, World, answer};
 
@@ -26,12 +27,22 @@ pub struct Shop {
     pub origin: String,
     /// How often a priced handler has run.
     pub served: Arc<AtomicU32>,
+    /// Lets one answer of `/slow` through for each permit.
+    pub gate: Arc<Semaphore>,
 }
+
+/// What `/big` answers with.
+pub const BIG_BYTES: usize = 200_000;
 
 /// What the shop's redirect points to.
 pub const ELSEWHERE: &str = "https://other.example/x";
 
-fn routes(seller: &Seller, served: &Arc<AtomicU32>, elsewhere: String) -> Router {
+fn routes(
+    seller: &Seller,
+    served: &Arc<AtomicU32>,
+    gate: &Arc<Semaphore>,
+    elsewhere: String,
+) -> Router {
     // What is priced counts how often it was served.
     let counted = Arc::clone(served);
     let count = axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -43,7 +54,16 @@ fn routes(seller: &Seller, served: &Arc<AtomicU32>, elsewhere: String) -> Router
     };
     let fails = || async { (StatusCode::INTERNAL_SERVER_ERROR, "no luck") };
     let moved = move || async move { Redirect::to(&elsewhere) };
+    let gate = Arc::clone(gate);
+    let slow = move || async move {
+        gate.acquire().await.unwrap().forget();
+        "at last"
+    };
     Router::new()
+        .route("/slow", priced(get(slow), "$0.02"))
+        .route("/dear", priced(get(|| async { "dear" }), "$0.30"))
+        .route("/big", priced(get(|| async { "x".repeat(BIG_BYTES) }), "$0.02"))
+        .route("/bytes", priced(get(|| async { vec![0xff_u8, 0x00, 0xfe] }), "$0.02"))
         .route("/weather", priced(get(|| async { r#"{"sky":"blue"}"# }), "$0.02"))
         .route("/cheap", priced(get(|| async { "cheap" }), "$0.02"))
         .route("/export", priced(get(|| async { "everything" }), "$9.00"))
@@ -77,9 +97,10 @@ impl Shop {
         let config = SellerConfig::new(&url, &id, &key, &origin, nonces).unwrap();
         let seller = Seller::new(config.report_backoff(quick, quick * 10)).unwrap();
         let served = Arc::new(AtomicU32::new(0));
-        let app = routes(&seller, &served, elsewhere.to_owned());
+        let gate = Arc::new(Semaphore::new(0));
+        let app = routes(&seller, &served, &gate, elsewhere.to_owned());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        let shop = Self { world, seller, origin, served };
+        let shop = Self { world, seller, origin, served, gate };
         let body = json!({ "origin": shop.origin });
         shop.world.post("seller", "/v1/sellers/me/origins/prove", body).await.expect(200);
         shop.world.vault().await;

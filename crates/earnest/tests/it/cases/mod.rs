@@ -3,6 +3,7 @@
 
 mod approvals;
 mod ledger;
+mod mcp;
 mod money;
 mod paypal;
 mod selling;

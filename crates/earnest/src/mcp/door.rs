@@ -1,0 +1,232 @@
+//! What both doors share: where Earnest is, who calls, and how the tools reach out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use earnest_core::problem::{Code, Refusal};
+use earnest_core::quote::is_loopback;
+use earnest_sdk::{Buyer, Problem};
+use http::{Method, StatusCode};
+use reqwest::redirect::Policy;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::body::Bodies;
+use super::jobs::Jobs;
+use super::task::Tasks;
+use super::{CALLS, CALLS_PER_AGENT};
+use crate::outbound::{Outbound, Reach};
+
+/// How long Earnest may take to answer a read.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long a seller may take with everything.
+const SELLER_WITHIN: Duration = Duration::from_secs(300);
+/// The most buyers that are kept.
+const MOST_BUYERS: usize = 1024;
+
+/// An agent that calls, with the key it is known by.
+#[derive(Clone)]
+pub struct Caller {
+    /// Its name: what it bought is kept under it.
+    pub agent: Arc<str>,
+    key: Arc<Zeroizing<String>>,
+}
+
+impl Caller {
+    /// An agent and its key, `ek_agent_…`.
+    pub fn new(agent: &str, key: &str) -> Self {
+        Self { agent: agent.into(), key: Arc::new(Zeroizing::new(key.to_owned())) }
+    }
+}
+
+impl std::fmt::Debug for Caller {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caller").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+/// Why a door cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// Where Earnest is said to be is no URL.
+    #[error("`{0}` is not the URL of an Earnest")]
+    Url(String),
+    /// TLS cannot be set up.
+    #[error("the HTTP client cannot be built: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// Why Earnest did not give what was asked for.
+#[derive(Debug)]
+pub(super) enum ApiFailure {
+    /// It said no.
+    Refused(Box<Problem>),
+    /// It said nothing, or nothing readable.
+    Unreachable(String),
+}
+
+/// A way in for agents: the tools behind it are the same, whoever mounts it.
+pub struct Door {
+    earnest: Url,
+    http: reqwest::Client,
+    /// What fetches go through where this server makes them; an agent's own machine needs none.
+    guard: Option<Outbound>,
+    buyers: Mutex<HashMap<[u8; 32], Buyer>>,
+    places: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    all_places: Arc<Semaphore>,
+    /// Purchases under way, and those that ended a moment ago.
+    pub(super) jobs: Jobs,
+    /// Large bodies.
+    pub(super) bodies: Bodies,
+    /// Waits that clients follow as tasks.
+    pub(super) tasks: Tasks,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("earnest", &self.earnest.as_str()).finish_non_exhaustive()
+    }
+}
+
+impl Door {
+    /// A door whose fetches the agent's own machine makes.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub fn own_machine(earnest_url: &str) -> Result<Self, DoorError> {
+        Self::new(earnest_url, None)
+    }
+
+    /// A door whose fetches this server makes for strangers, through the guarded client.
+    ///
+    /// # Errors
+    /// [`DoorError`].
+    pub fn guarded(earnest_url: &str, reach: Reach) -> Result<Self, DoorError> {
+        Self::new(earnest_url, Some(Outbound::new(reach)?))
+    }
+
+    fn new(earnest_url: &str, guard: Option<Outbound>) -> Result<Self, DoorError> {
+        let wrong = || DoorError::Url(earnest_url.to_owned());
+        let earnest = Url::parse(earnest_url).map_err(|_| wrong())?;
+        if earnest.cannot_be_a_base() || earnest.query().is_some() {
+            return Err(wrong());
+        }
+        let mut http = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT_WITHIN)
+            .timeout(ANSWER_WITHIN);
+        if is_loopback(&earnest) {
+            http = http.no_proxy();
+        }
+        Ok(Self {
+            earnest,
+            http: http.build()?,
+            guard,
+            buyers: Mutex::default(),
+            places: Mutex::default(),
+            all_places: Arc::new(Semaphore::new(CALLS)),
+            jobs: Jobs::default(),
+            bodies: Bodies::default(),
+            tasks: Tasks::default(),
+        })
+    }
+
+    /// A place for one more call of this agent's; none when it has as many under way as it may, or
+    /// all agents together have.
+    pub(super) fn place(&self, caller: &Caller) -> Option<[OwnedSemaphorePermit; 2]> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has nothing under way needs no entry.
+        places.retain(|_, own| own.available_permits() < CALLS_PER_AGENT);
+        let own = places.entry(Arc::clone(&caller.agent));
+        let own = own.or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_AGENT)));
+        let own = Arc::clone(own).try_acquire_owned().ok()?;
+        Some([own, Arc::clone(&self.all_places).try_acquire_owned().ok()?])
+    }
+
+    /// The buyer of a caller for a URL.
+    ///
+    /// # Errors
+    /// `target_forbidden` and its kin, where the guard refuses the URL.
+    pub(super) fn buyer(&self, caller: &Caller, url: &str) -> Result<Buyer, Refusal> {
+        let url = match &self.guard {
+            Some(guard) => guard.check(url)?,
+            None => earnest_core::quote::canonical_url(url)?,
+        };
+        // A proxy of the environment stands between a machine and others, not before itself.
+        let direct = is_loopback(&url);
+        let mut digest = Sha256::new();
+        digest.update([u8::from(direct)]);
+        digest.update(caller.key.as_bytes());
+        let id: [u8; 32] = digest.finalize().into();
+        let mut buyers = self.buyers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buyer) = buyers.get(&id) {
+            return Ok(buyer.clone());
+        }
+        let (http, loopback) = match &self.guard {
+            Some(guard) => (Outbound::builder(guard.reach()), guard.reach() == Reach::Loopback),
+            None if direct => (reqwest::Client::builder().no_proxy(), true),
+            None => (reqwest::Client::builder(), true),
+        };
+        let built = earnest_sdk::wrap(http.connect_timeout(CONNECT_WITHIN).timeout(SELLER_WITHIN))
+            .earnest_url(self.earnest.as_str())
+            .agent_key(&caller.key)
+            .loopback_http(loopback)
+            // Every request names its own.
+            .max_price("$0.01")
+            .build();
+        let buyer = built.map_err(|why| Refusal::new(Code::Internal, why.to_string()))?;
+        if buyers.len() >= MOST_BUYERS {
+            buyers.clear();
+        }
+        buyers.insert(id, buyer.clone());
+        Ok(buyer)
+    }
+
+    /// Reads something of Earnest's as the caller.
+    pub(super) async fn get(&self, caller: &Caller, path: &str) -> Result<Value, ApiFailure> {
+        self.ask(caller, Method::GET, path, None).await.map(|(_, body)| body)
+    }
+
+    /// Asks Earnest something as the caller: a redirect's target, and the body.
+    pub(super) async fn ask(
+        &self,
+        caller: &Caller,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(Option<String>, Value), ApiFailure> {
+        let url = format!("{}{path}", self.earnest.as_str().trim_end_matches('/'));
+        let mut request = self.http.request(method, url).bearer_auth(caller.key.as_str());
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let unreachable =
+            |why: reqwest::Error| ApiFailure::Unreachable(why.without_url().to_string());
+        let answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        let location = answer.headers().get(http::header::LOCATION);
+        let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let bytes = answer.bytes().await.map_err(unreachable)?;
+        if status.is_redirection() {
+            return Ok((location, Value::Null));
+        }
+        if status.is_success() {
+            let body = serde_json::from_slice(&bytes);
+            return Ok((location, body.map_err(|why| ApiFailure::Unreachable(why.to_string()))?));
+        }
+        Err(refused(status, &bytes))
+    }
+}
+
+fn refused(status: StatusCode, bytes: &[u8]) -> ApiFailure {
+    match serde_json::from_slice::<Problem>(bytes) {
+        Ok(problem) => ApiFailure::Refused(Box::new(problem)),
+        Err(_) => ApiFailure::Unreachable(format!("Earnest answered {status}")),
+    }
+}
