@@ -206,15 +206,6 @@ impl AmountInput {
         Self(Ok(amount))
     }
 
-    /// The amount, if it is at most `max`; zero is one: *nothing* is a limit that can be set.
-    ///
-    /// # Errors
-    /// [`AmountError`], without `NotPositive` for zero.
-    pub fn limit(self, max: Micros) -> Result<Micros, AmountError> {
-        let amount = self.0?;
-        if amount > max { Err(AmountError::OutOfRange) } else { Ok(amount) }
-    }
-
     /// The amount, if it is above zero and at most `max`.
     pub fn price(self, max: Micros) -> Result<Micros, AmountError> {
         let amount = self.0?;

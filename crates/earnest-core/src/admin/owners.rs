@@ -69,7 +69,7 @@ impl Unit for CreateOwner {
 pub struct SetCredit {
     /// Whose.
     pub owner: OwnerId,
-    /// The credit line: left as it is, or set, zero too; set to `None` it grows by the rules again.
+    /// The credit line: left as it is, or set; set to `None` it grows by the rules again.
     pub line: Option<Option<Micros>>,
     /// Whether the freeze of the owner is lifted.
     pub unfreeze: bool,

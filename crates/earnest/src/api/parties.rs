@@ -158,7 +158,7 @@ pub async fn set_zone(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditBody {
-    /// The line, zero too; null lets it grow by the rules; left out it stays as it is.
+    /// The line; null lets it grow by the rules; left out it stays as it is.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<serde_json::Value>)]
     line: Option<Option<AmountInput>>,
@@ -186,7 +186,7 @@ pub async fn set_credit(
     Json(body): Json<CreditBody>,
 ) -> ApiResult<axum::Json<OwnerView>> {
     let most = app.settings.max_price_micros;
-    let limit = |line: AmountInput| line.limit(most).map_err(Refusal::from);
+    let limit = |line: AmountInput| line.price(most).map_err(Refusal::from);
     let line = body.line.map(|line| line.map(limit).transpose()).transpose()?;
     let unit = SetCredit { owner: id(&text)?, line, unfreeze: body.unfreeze };
     let owner = app.store.submit(unit).await?;

@@ -127,7 +127,15 @@ async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
         let what = format!("it takes from capture {capture}, and is no refund or reversal");
         return Err(FlowError::Broken(what));
     }
-    if row.came_in() && row.status.as_deref() == Some("S") && !ours(&row.transaction_id)? {
+    // A call of ours whose outcome is still open has a road of its own to its evidence.
+    let open = match &row.invoice_id {
+        Some(invoice) => {
+            let calls = reader.list::<Intent>("intents.invoice", invoice, None, 100, true)?;
+            calls.items.iter().any(|intent| intent.state.is_open())
+        }
+        None => false,
+    };
+    if !open && row.came_in() && row.status.as_deref() == Some("S") && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;
     }
     Ok(())
