@@ -203,6 +203,7 @@ impl Purchase {
             max_micros: self.up_to.then_some(self.price_micros),
             currency: self.currency,
             quote: self.quote,
+            listing: self.listing.clone(),
             method: self.request.method.clone(),
             resource: self.request.url.clone(),
             body: self.request.body_sha256.clone(),

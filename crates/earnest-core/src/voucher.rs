@@ -43,6 +43,9 @@ pub struct Claims {
     pub currency: Currency,
     /// The quote that was accepted.
     pub quote: QuoteId,
+    /// What it was decided to be: the listing that the owner's policy looked at. A buyer writes it
+    /// into its quote, so the seller checks that it is what it sells by this request.
+    pub listing: String,
     /// The method of the request it opens.
     pub method: String,
     /// The canonical URL it opens.
@@ -81,6 +84,7 @@ impl Claims {
     pub fn check_scope(
         &self,
         seller: SellerId,
+        listing: &str,
         request: &Resource,
         price: Price,
     ) -> Result<(), Refusal> {
@@ -101,6 +105,9 @@ impl Claims {
         }
         if self.body != request.body_sha256 {
             return mismatch("body");
+        }
+        if self.listing != listing {
+            return mismatch("listing");
         }
         // A price that fell since is still paid as agreed; one that rose needs a new quote.
         let enough = self.amount_micros >= price.most();
@@ -241,7 +248,7 @@ mod tests {
         json!({ "iss": "https://earnest.example", "aud": "sel_00000000000000000000000001",
             "sub": "pur_00000000000000000000000001", "jti": "vch_00000000000000000000000001",
             "iat": NOW, "exp": NOW + 120, "amount_micros": 20_000, "currency": "USD",
-            "quote": "qte_00000000000000000000000001", "method": "GET",
+            "quote": "qte_00000000000000000000000001", "listing": "GET /weather", "method": "GET",
             "resource": "https://api.example/weather", "body": crate::quote::body_digest(b"") })
     }
 
@@ -317,10 +324,13 @@ mod tests {
         let own = claims.request();
         let price = |micros| Price::Fixed(Micros::constant(micros));
         let scope = |seller, request: &Resource, price| {
-            claims.check_scope(seller, request, price).map_err(|refusal| refusal.detail)
+            let checked = claims.check_scope(seller, "GET /weather", request, price);
+            checked.map_err(|refusal| refusal.detail)
         };
         let differs = |what: &str| Err(format!("the voucher is for another {what}"));
         assert_eq!(scope(claims.aud, &own, price(20_000)), Ok(()));
+        let other = claims.check_scope(claims.aud, "GET /cheap", &own, price(20_000));
+        assert_eq!(other.map_err(|refusal| refusal.detail), differs("listing"));
         // A price that fell is still paid as agreed; one that rose needs a new quote.
         assert_eq!(scope(claims.aud, &own, price(1)), Ok(()));
         assert_eq!(scope(claims.aud, &own, price(20_001)), differs("price"));

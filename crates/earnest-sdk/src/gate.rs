@@ -1,9 +1,9 @@
 //! The door of a priced route: who may pass, and what is said of it afterwards.
 //!
-//! Checks, in this order: signature, audience, scope (method, resource, body, own price), whether
-//! the voucher or its purchase was seen, expiry. Then it is claimed durably, and only then served. 402 is answered
-//! only when paying (again) is safe: a used voucher is 409, and when vouchers cannot be checked the
-//! answer is 503.
+//! Checks, in this order: signature, audience, scope (method, resource, body, own listing and price),
+//! whether the voucher or its purchase was seen, expiry. Then it is claimed durably, and only then
+//! served. 402 is answered only when paying (again) is safe: a used voucher is 409, and when vouchers
+//! cannot be checked the answer is 503.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -147,7 +147,8 @@ impl Seller {
         now: Timestamp,
     ) -> Result<Claims, Refusal> {
         let claims = self.read_voucher(token, now).await?;
-        claims.check_scope(self.0.config.seller, resource, offer.price)?;
+        let listing = cut(&offer.listing);
+        claims.check_scope(self.0.config.seller, &listing, resource, offer.price)?;
         if claims.is_expired(now) {
             let seen = self.0.config.nonces.seen(claims.jti, claims.sub).await;
             if seen.map_err(unavailable)? {

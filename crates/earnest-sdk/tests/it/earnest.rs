@@ -150,6 +150,8 @@ impl Earnest {
             max_micros: None,
             currency: Currency::Usd,
             quote: QuoteId::new(Seed { unix_ms: 1, random: 1 }),
+            // What a route without a listing of its own is called.
+            listing: format!("GET {}", url::Url::parse(url).unwrap().path()),
             method: "GET".to_owned(),
             resource: url.to_owned(),
             body: body_digest(b""),
@@ -172,6 +174,12 @@ impl Earnest {
         self.sign(&self.claims(url, micros))
     }
 
+    /// A good voucher for a GET of a listing that its seller named.
+    pub fn voucher_of(&self, listing: &str, url: &str, micros: i64) -> String {
+        let listing = listing.to_owned();
+        self.sign(&Claims { listing, ..self.claims(url, micros) })
+    }
+
     /// A good voucher for a GET with a ceiling.
     pub fn voucher_up_to(&self, url: &str, micros: i64) -> String {
         let mut claims = self.claims(url, micros);
@@ -183,6 +191,7 @@ impl Earnest {
         let mut claims = self.claims(&quote.request.url, quote.price.most().get());
         claims.aud = quote.seller;
         claims.quote = quote.id;
+        claims.listing.clone_from(&quote.listing);
         claims.method.clone_from(&quote.request.method);
         claims.body.clone_from(&quote.request.body_sha256);
         claims.max_micros = match quote.price {

@@ -163,7 +163,7 @@ async fn headers_of_hops_and_payments_stop_here() {
     let app = Router::new().fallback(answer);
     let proxy = Proxy::start(&earnest, &format!("{}/base/", upstream(app).await), rules).await;
     let url = proxy.url("/weather/x");
-    let voucher = earnest.voucher(&url, 20_000);
+    let voucher = earnest.voucher_of("GET /weather/*", &url, 20_000);
     let request = client()
         .get(&url)
         .header("authorization", format!("Tab {voucher}"))
@@ -282,7 +282,7 @@ async fn an_upstream_that_fails_costs_nothing() {
         ("/weather/402", 402),
         ("/weather/broken", 200),
     ] {
-        let voucher = earnest.voucher(&proxy.url(path), 20_000);
+        let voucher = earnest.voucher_of("GET /weather/*", &proxy.url(path), 20_000);
         let reply = fetch(&proxy.url(path), Some(&voucher)).await;
         assert_eq!(reply.status, status);
         assert_eq!(reply.header("www-authenticate"), "");
@@ -296,7 +296,7 @@ async fn an_upstream_that_fails_costs_nothing() {
     let (nowhere, gone) = bind().await;
     drop(nowhere);
     let proxy = Proxy::start(&earnest, &gone, rules).await;
-    let voucher = earnest.voucher(&proxy.url("/weather/x"), 20_000);
+    let voucher = earnest.voucher_of("GET /weather/*", &proxy.url("/weather/x"), 20_000);
     let reply = fetch(&proxy.url("/weather/x"), Some(&voucher)).await;
     assert_eq!(reply.is(), (502, "upstream_unreachable".to_owned()));
     assert!(proxy.stop().await);
@@ -304,7 +304,7 @@ async fn an_upstream_that_fails_costs_nothing() {
     let silent = Router::new().fallback(|| async { std::future::pending::<()>().await });
     let hasty = |config: SellConfig| rules(config).upstream_within(Duration::from_millis(50));
     let proxy = Proxy::start(&earnest, &upstream(silent).await, hasty).await;
-    let voucher = earnest.voucher(&proxy.url("/weather/x"), 20_000);
+    let voucher = earnest.voucher_of("GET /weather/*", &proxy.url("/weather/x"), 20_000);
     let reply = fetch(&proxy.url("/weather/x"), Some(&voucher)).await;
     assert_eq!(reply.is(), (504, "upstream_timeout".to_owned()));
     assert!(proxy.stop().await);
@@ -321,7 +321,7 @@ async fn stopping_cuts_off_what_will_not_end_and_says_so() {
     let app = Router::new().route("/weather/endless", get(endless));
     let proxy = Proxy::start(&earnest, &upstream(app).await, rules).await;
     let url = proxy.url("/weather/endless");
-    let voucher = earnest.voucher(&url, 20_000);
+    let voucher = earnest.voucher_of("GET /weather/*", &url, 20_000);
     let request = client().get(&url).header("authorization", format!("Tab {voucher}"));
     let mut response = request.send().await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "first");

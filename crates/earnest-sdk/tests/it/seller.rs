@@ -214,6 +214,7 @@ async fn the_body_is_part_of_what_is_bought_and_has_a_limit() {
     assert_eq!(unpaid["quote"]["body_sha256"], body_digest(b"hello"));
     let mut claims = earnest.claims(&url, 20_000);
     claims.method = "POST".to_owned();
+    claims.listing = "POST /echo".to_owned();
     claims.body = body_digest(b"hello");
     let voucher = earnest.sign(&claims);
     let other = send(b"hallo", Some(voucher.clone())).await;

@@ -49,6 +49,7 @@ fn statuses(answer: &str) -> Vec<&str> {
 fn paid_post(earnest: &Earnest, proxy: &Proxy, body: &str) -> String {
     let mut claims = earnest.claims(&proxy.url("/echo"), 50_000);
     claims.method = "POST".to_owned();
+    claims.listing = "POST /echo".to_owned();
     claims.body = body_digest(body.as_bytes());
     earnest.sign(&claims)
 }
@@ -215,7 +216,7 @@ async fn a_part_costs_what_the_whole_costs() {
         assert_eq!(head.status(), 402, "{name}: {value}");
         let unpaid = client().get(&url).header(name, value).send().await.unwrap();
         assert_eq!(unpaid.status(), 402, "{name}: {value}");
-        let voucher = earnest.voucher(&url, 20_000);
+        let voucher = earnest.voucher_of("* /secret", &url, 20_000);
         let paid = client().get(&url).header("authorization", format!("Tab {voucher}"));
         let paid = read(paid.header(name, value).send().await.unwrap()).await;
         assert_eq!(paid.status, status);

@@ -100,6 +100,10 @@ async fn tabp_04_a_voucher_for_a_cheap_thing_does_not_open_another() {
     claims = earnest.claims(&url, 9_000_000);
     claims.body = earnest_core::quote::body_digest(b"x");
     bad.push(earnest.sign(&claims));
+    // What its owner allowed by that name is something else.
+    claims = earnest.claims(&url, 9_000_000);
+    claims.listing = "GET /weather".to_owned();
+    bad.push(earnest.sign(&claims));
     bad.push(earnest.voucher(&format!("{url}?all=1"), 9_000_000));
     bad.push(earnest.voucher("http://elsewhere.example/export", 9_000_000));
     for voucher in &bad {

@@ -250,6 +250,7 @@ async fn parse_and_sign(
         max_micros: None,
         currency: quote.currency,
         quote: quote.id,
+        listing: quote.listing,
         method: quote.request.method,
         resource: quote.request.url,
         body: quote.request.body_sha256,
