@@ -285,6 +285,51 @@ fn crates_know_only_what_they_may() {
     );
 }
 
+/// Crates whose code is named otherwise than they are.
+const NAMED_OTHERWISE: &[(&str, &str)] = &[("rustls-webpki", "webpki")];
+
+/// A dependency that no code names is compiled for nobody.
+fn unused_dependencies(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (folder, manifest) in tree.manifests() {
+        let (always, tests) = dependencies(&manifest);
+        let own = format!("crates/{folder}/");
+        let code = |path: &&String| {
+            path.ends_with(".rs") && (path.starts_with(&own) || path.starts_with("examples/"))
+        };
+        let words: BTreeSet<&str> = tree
+            .0
+            .iter()
+            .filter(|(path, _)| code(path))
+            .flat_map(|(_, text)| text.split(|c: char| !c.is_alphanumeric() && c != '_'))
+            .collect();
+        for name in always.union(&tests) {
+            let known = NAMED_OTHERWISE.iter().find(|(other, _)| other == name);
+            let word = known.map_or_else(|| name.replace('-', "_"), |(_, word)| (*word).to_owned());
+            if !words.contains(word.as_str()) {
+                complaints.push(format!("{own}Cargo.toml: no code of it names {name}"));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn every_dependency_is_named_by_code() {
+    let manifest = "[package]\nname = 'earnest'\n[dependencies]\nfutures-util = '1'";
+    check(
+        unused_dependencies,
+        &[
+            &[("crates/earnest/Cargo.toml", manifest)],
+            &[("crates/earnest/Cargo.toml", manifest), ("crates/earnest/src/lib.rs", "use other;")],
+            &[
+                ("crates/earnest/Cargo.toml", manifest),
+                ("crates/earnest-core/src/lib.rs", "use futures_util;"),
+            ],
+        ],
+    );
+}
+
 // ---- invariants --------------------------------------------------------------------------------
 
 /// The text of a comment line.
