@@ -66,9 +66,19 @@ pub struct JwksCommand {
 pub async fn run(command: Receipt, style: &Style) -> Ended {
     match command.verb {
         ReceiptVerb::Verify { file, jwks, accept_retired } => {
-            let token = token_in(&read(&file)?);
+            let (token, shown) = statement_in(&read(&file)?);
             let keys = key_set(&command.reach, jwks.as_deref()).await?;
             let verified = verify(&token, &keys).map_err(|why| why.to_string());
+            // A page says beside the statement what it claims; people read that part.
+            let verified = verified.and_then(|verified| {
+                let signed = serde_json::to_value(&verified.claims).ok();
+                match shown {
+                    Some(shown) if Some(&shown) != signed.as_ref() => {
+                        Err("the claims shown beside it are not the signed ones".to_owned())
+                    }
+                    _ => Ok(verified),
+                }
+            });
             let verified = verified.and_then(|verified| match verified.key_retired_at {
                 Some(at) if !accept_retired => Err(format!(
                     "its key was retired at {at}: only the issuer's log can show that it is older"
@@ -129,13 +139,16 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The signed statement in a file: bare, or the member `receipt` of its public page. Anything else
-/// is taken as it is, and does not verify.
-fn token_in(bytes: &[u8]) -> String {
+/// The signed statement in a file: bare, or the member `receipt` of its public page, with the claims
+/// that the page shows beside it. Anything else is taken as it is, and does not verify.
+fn statement_in(bytes: &[u8]) -> (String, Option<Value>) {
     let page: Option<Value> = serde_json::from_slice(bytes).ok();
     match page.as_ref().and_then(|page| page.get("receipt")).and_then(Value::as_str) {
-        Some(token) => token.to_owned(),
-        None => String::from_utf8_lossy(bytes).trim().to_owned(),
+        Some(token) => {
+            let shown = page.as_ref().and_then(|page| page.get("claims"));
+            (token.to_owned(), shown.filter(|shown| !shown.is_null()).cloned())
+        }
+        None => (String::from_utf8_lossy(bytes).trim().to_owned(), None),
     }
 }
 

@@ -91,6 +91,11 @@ async fn verify(stand: &Stand, settlement: &str) {
         assert_eq!(refused.refusal(), "verification_failed", "{name}");
         assert_eq!(refused.json()["valid"], false, "{name}");
     }
+    // The statement is right, and what the page shows beside it is not.
+    let told = page.out.replacen("60000", "50000", 1);
+    assert_ne!(told, page.out);
+    std::fs::write(stand.path("told.json"), told).unwrap();
+    offline("told.json", &["--json"]).await.expect(9);
     // Right, but under somebody else's keys.
     std::fs::write(stand.path("jwks.json"), r#"{"keys":[]}"#).unwrap();
     offline("receipt.jws", &[]).await.expect(9);
