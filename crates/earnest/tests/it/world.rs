@@ -234,11 +234,13 @@ impl World {
         earnest::jobs::look(&self.earnest.app).await.unwrap();
     }
 
-    /// Turns of the jobs until nothing changes any more.
+    /// Turns of the jobs until nothing changes any more; what PayPal tells meanwhile is acted upon
+    /// beside them, and may leave something for them.
     pub async fn settle_down(&self) {
         for _ in 0..20 {
             let before = self.earnest.app.store.reader().head().unwrap().seq;
             self.jobs().await;
+            self.mail().await;
             if self.earnest.app.store.reader().head().unwrap().seq == before {
                 return;
             }
