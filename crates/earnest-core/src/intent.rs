@@ -229,7 +229,7 @@ impl Intent {
             Fate::Refused { .. } if self.may_have_happened() => {
                 unknown("an earlier send may have happened")
             }
-            Fate::NotCharged | Fate::InvoiceTaken => {
+            Fate::NotCharged | Fate::InvoiceTaken { .. } => {
                 // INVARIANT: not_charged_is_proved_only_when_the_key_is_dead
                 if key_lives {
                     return unknown("the key may still be sent");
@@ -242,7 +242,8 @@ impl Intent {
                 let contradicts =
                     self.read_only && self.doubtful.is_none() && *fate == Fate::NotCharged;
                 let large = self.amount_micros > Some(confirm_above);
-                if (contradicts || large) && !self.confirmed {
+                let doubtful = matches!(fate, Fate::InvoiceTaken { doubtful: true });
+                if (contradicts || large || doubtful) && !self.confirmed {
                     return unknown("waiting for the operator's word");
                 }
                 // What was declined in doubt, and is not there, was declined.
@@ -414,7 +415,10 @@ pub enum Fate<T> {
     NotCharged,
     /// Proved that nothing of ours was charged: the invoice is carried by somebody else's payment,
     /// and PayPal takes no second one under it.
-    InvoiceTaken,
+    InvoiceTaken {
+        /// Some of what carries it might be ours after all, gone wrong: a person decides.
+        doubtful: bool,
+    },
     /// The answer was lost or does not tell.
     Unknown,
     /// PayPal speaks of an earlier call (an invoice id that was used, an order already captured):
@@ -494,7 +498,7 @@ impl Intent {
                 self.state = IntentState::Refused;
                 self.issue = Some(issue.clone());
             }
-            Fate::NotCharged | Fate::InvoiceTaken => self.state = IntentState::NotCharged,
+            Fate::NotCharged | Fate::InvoiceTaken { .. } => self.state = IntentState::NotCharged,
             Fate::Unknown => {
                 self.doubt();
                 self.next_at = self.backoff(now);

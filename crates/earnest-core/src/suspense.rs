@@ -22,6 +22,9 @@ pub enum Why {
     /// It came for an attempt that had been closed as *nothing happened*. The next attempt under the
     /// same invoice finds it.
     ClosedIntent,
+    /// It has the ids of a settlement whose outcome is unknown, and another amount than was asked.
+    /// If PayPal's own answer names it after all, the settlement takes it.
+    Doubtful,
     /// Somebody paid us without being asked.
     Unasked,
 }
@@ -85,6 +88,8 @@ pub struct BookUnasked {
     pub fee: Micros,
     /// The invoice id it carries.
     pub invoice_id: Option<String>,
+    /// The settlement, and its attempt, that it may be for: [`Why::Doubtful`] then.
+    pub claims: Option<(SettlementId, IntentId)>,
 }
 
 impl Unit for BookUnasked {
@@ -123,15 +128,16 @@ impl Unit for BookUnasked {
         book("suspense", Cause::Suspense, cash, Account::Suspense.usd(), self.amount);
         book("fee", Cause::PaypalFee, Account::PaypalFees.usd(), cash, self.fee);
         let data = json!({ "capture": self.capture, "amount_micros": self.amount,
-            "invoice_id": self.invoice_id });
+            "invoice_id": self.invoice_id,
+            "settlement": self.claims.map(|(settlement, _)| settlement) });
         effects.event("alarm.payment_unasked", &[], data);
         effects.put(Suspended {
             capture: self.capture.clone(),
-            why: Why::Unasked,
+            why: if self.claims.is_some() { Why::Doubtful } else { Why::Unasked },
             amount_micros: self.amount,
             left_micros: self.amount,
-            settlement: None,
-            intent: None,
+            settlement: self.claims.map(|(settlement, _)| settlement),
+            intent: self.claims.map(|(_, intent)| intent),
             invoice_id: self.invoice_id.clone(),
             at: now,
         })?;

@@ -91,7 +91,7 @@ impl Unit for RecordOutcome {
             }
             // Some of it went back meanwhile: it pays for nothing any more, and its invoice is used.
             Booked::GivenBack if intent.state.is_open() => {
-                intent.judge(&Fate::InvoiceTaken, confirm_above, now)
+                intent.judge(&Fate::InvoiceTaken { doubtful: false }, confirm_above, now)
             }
             _ => intent.judge(&self.fate, confirm_above, now),
         };
@@ -127,7 +127,7 @@ impl Unit for RecordOutcome {
                 state.void(SettlementState::Refused, Some(issue), at, now)
             }
             Fate::NotCharged => state.void(SettlementState::NotCharged, None, now, now),
-            Fate::InvoiceTaken => {
+            Fate::InvoiceTaken { .. } => {
                 let issue = Some(INVOICE_TAKEN.to_owned());
                 state.void(SettlementState::NotCharged, issue, now, now)
             }
@@ -205,7 +205,9 @@ impl RecordOutcome {
             return Ok(Booked::No);
         }
         let suspended = view.row::<Suspended>(&charge.paypal_capture)?;
-        let Some(row) = suspended.filter(|row| row.why == Why::ClosedIntent) else {
+        let Some(row) =
+            suspended.filter(|row| matches!(row.why, Why::ClosedIntent | Why::Doubtful))
+        else {
             return Ok(Booked::Elsewhere);
         };
         let own = row.settlement == Some(self.settlement);
@@ -286,7 +288,13 @@ impl RecordOutcome {
         from: Option<IntentId>,
     ) -> Result<(), Stop> {
         let capture = &charge.paypal_capture;
-        if let Some(from) = from.filter(|from| *from != self.intent) {
+        if view.hold(chain_of("captured", capture))?.is_none() {
+            // What came in doubt was nobody's, so nothing said yet what may be given back of it.
+            let refundable = Account::CaptureRefundable(self.intent).usd();
+            let legs = vec![Leg::new(Account::Memo.usd(), refundable, charge.amount)];
+            let id = chain_of("captured", capture);
+            effects.op(Op::Move { id, cause: Cause::Refundable, legs });
+        } else if let Some(from) = from.filter(|from| *from != self.intent) {
             let old = Account::CaptureRefundable(from).usd();
             let (new, memo) = (Account::CaptureRefundable(self.intent).usd(), Account::Memo.usd());
             let left = view.totals(old)?.available();

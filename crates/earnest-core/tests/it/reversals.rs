@@ -3,17 +3,22 @@
 use earnest_core::intent::Fate;
 use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
-use earnest_core::settlement::Settlement;
+use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::suspense::{BookUnasked, Suspended};
 use earnest_store::Reader;
 
 use crate::world::{World, each, micros};
 
-/// A settlement of $0.40 that PayPal captured `amount` for.
-fn captured(world: &World, capture: &str, amount: i64) -> Settlement {
+/// A settlement of $0.40.
+fn planned(world: &World) -> Settlement {
     let (buyer, shop) = (world.buyer(), world.shop());
     world.spend(buyer, &shop, 400_000);
-    let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+    world.settle(buyer.owner, world.open_tab(buyer))
+}
+
+/// A settlement of $0.40 that PayPal captured `amount` for.
+fn captured(world: &World, capture: &str, amount: i64) -> Settlement {
+    let settlement = planned(world);
     world.outcome(&settlement, Fate::Done(world.charge(capture, amount))).unwrap()
 }
 
@@ -79,6 +84,7 @@ fn a_payment_is_booked_once() {
             amount: micros(950_000),
             fee: micros(520_000),
             invoice_id: None,
+            claims: None,
         };
         for _ in 0..3 {
             world.run(unasked("STRANGER")).unwrap();
@@ -91,4 +97,36 @@ fn a_payment_is_booked_once() {
         assert_eq!(posted(world.store.reader(), Account::Suspense), (0, 950));
         assert_eq!(world.breaches(), []);
     });
+}
+
+/// A capture that came in doubt is the settlement's after all, once PayPal's answer names it: what
+/// may be given back of it, and what of it was not asked for, are booked as always.
+#[test]
+fn what_came_in_doubt_finds_its_settlement_when_paypal_names_it() {
+    for (amount, owed, left) in [(300_000, 100, 0), (450_000, 0, 50)] {
+        each(|world| {
+            let settlement = planned(world);
+            let claims = Some((settlement.id, settlement.intent));
+            let invoice_id = Some(settlement.invoice_id.clone());
+            let (fee, capture) = (micros(520_000), "DOUBT".to_owned());
+            world
+                .run(BookUnasked { capture, amount: micros(amount), fee, invoice_id, claims })
+                .unwrap();
+            let thousandths = amount / 1_000;
+            assert_eq!(posted(world.store.reader(), Account::Suspense), (0, thousandths));
+            let named = Fate::Done(world.charge("DOUBT", amount));
+            let done = world.outcome(&settlement, named).unwrap();
+            assert_eq!(done.state, SettlementState::AmountMismatch);
+            let reader = world.store.reader();
+            assert_eq!(posted(reader, Account::Suspense), (thousandths - left, thousandths));
+            assert_eq!(posted(reader, Account::PaypalCash), (thousandths, 520));
+            assert_eq!(
+                posted(reader, Account::CaptureRefundable(settlement.intent)),
+                (0, thousandths)
+            );
+            let tab = world.totals(Account::TabOwed(settlement.tab).usd());
+            assert_eq!(tab.collectible().get() / 1_000, owed);
+            assert_eq!(world.breaches(), []);
+        });
+    }
 }

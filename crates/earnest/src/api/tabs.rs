@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use earnest_core::id::{OwnerId, SettlementId, TabId, TransferId};
 use earnest_core::intent::{Intent, IntentState};
-use earnest_core::party::Owner;
+use earnest_core::party::{Owner, Principal};
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::settlement::{Settled, Settlement};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
@@ -158,7 +158,7 @@ pub async fn settle(
     let key = key(&headers, &owner, "settlement", &tab)?;
     match flow::settle(&app, owner, tab.id, true, Some(key)).await? {
         Settled::Planned(row) => {
-            let view = show_settlement(&app, &row)?;
+            let view = show_settlement(&app, Principal::Owner(owner), &row)?;
             Ok((StatusCode::ACCEPTED, axum::Json(view)).into_response())
         }
         Settled::Waited(why) | Settled::Carried(why) => {
@@ -205,10 +205,12 @@ pub async fn write_off(
 }
 
 /// Shows a settlement with what its intent knows.
-pub fn show_settlement(app: &App, row: &Settlement) -> ApiResult<SettlementView> {
+fn show_settlement(app: &App, to: Principal, row: &Settlement) -> ApiResult<SettlementView> {
     let intent = app.store.reader().row::<Intent>(row.intent)?;
     let unknown = intent.is_some_and(|intent| intent.state == IntentState::Unknown);
-    Ok(view::settlement(row, unknown, view::receipt_url(app, row)?))
+    let shown = view::settlement(row, unknown, view::receipt_url(app, row)?);
+    let invoice_id = shown.invoice_id.filter(|_| !matches!(to, Principal::Agent(_)));
+    Ok(SettlementView { invoice_id, ..shown })
 }
 
 /// Settlements of a tab, newest first.
@@ -232,7 +234,11 @@ pub async fn settlements(
         paging.limit()?,
         true,
     )?;
-    let data = page.items.iter().map(|row| show_settlement(&app, row)).collect::<ApiResult<_>>()?;
+    let data = page
+        .items
+        .iter()
+        .map(|row| show_settlement(&app, caller.0.principal, row))
+        .collect::<ApiResult<_>>()?;
     Ok(axum::Json(List { data, next_cursor: page.next.map(|cursor| cursor.to_string()) }))
 }
 
@@ -248,5 +254,5 @@ pub async fn settlement(
 ) -> ApiResult<axum::Json<SettlementView>> {
     let row = app.store.reader().row::<Settlement>(id::<SettlementId>(&text)?)?;
     let row = row.filter(|row| caller.sees_owner(row.owner)).ok_or_else(not_here)?;
-    Ok(axum::Json(show_settlement(&app, &row)?))
+    Ok(axum::Json(show_settlement(&app, caller.0.principal, &row)?))
 }

@@ -364,8 +364,9 @@ pub struct SettlementView {
     pub fee_micros: Option<i64>,
     /// PayPal's id of the capture.
     pub paypal_capture: Option<String>,
-    /// The invoice id that the capture carries.
-    pub invoice_id: String,
+    /// The invoice id that the capture carries. Agents are not shown it: whoever knows it can pay
+    /// us under it.
+    pub invoice_id: Option<String>,
     /// Why it was declined or refused.
     pub issue: Option<String>,
     /// The public address of its receipt.
@@ -396,7 +397,7 @@ pub fn settlement(row: &Settlement, unknown: bool, receipt_url: Option<String>) 
         fee_predicted_micros: row.fee_predicted_micros.get(),
         fee_micros: row.fee_micros.map(|amount| amount.get()),
         paypal_capture: row.paypal_capture.clone(),
-        invoice_id: row.invoice_id.clone(),
+        invoice_id: Some(row.invoice_id.clone()),
         issue: row.issue.clone(),
         receipt_url,
         intent: row.intent.to_string(),

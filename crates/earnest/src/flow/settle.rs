@@ -222,6 +222,36 @@ fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
         && capture.currency.as_str() == Currency::Usd.code()
 }
 
+/// Whose a capture is that PayPal's own answer to us did not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The one we asked for.
+    Ours,
+    /// It has our ids on it and not the amount we asked for: ours gone wrong, or a payment made by
+    /// somebody who saw the ids, to have the settlement end on a cent. Nothing tells which.
+    Doubtful,
+    /// Somebody else's.
+    Strange,
+}
+
+/// A capture that we learnt of from a webhook or a report: anybody can pay us with any ids on it, so
+/// what is known of our own call and the amount have to agree as well.
+// INVARIANT: a_settlement_ends_only_on_what_was_asked
+fn whose(capture: &Capture, intent: &Intent, settlement: &Settlement) -> Whose {
+    let other = |known: &Option<String>, this: Option<&str>| match (known, this) {
+        (Some(known), Some(this)) => known != this,
+        _ => false,
+    };
+    if !is_ours(capture, settlement)
+        || other(&intent.paypal_capture, Some(&capture.id))
+        || other(&intent.paypal_order, capture.order_id.as_deref())
+    {
+        return Whose::Strange;
+    }
+    let named = intent.paypal_capture.is_some() || intent.paypal_order.is_some();
+    if named || capture.amount == settlement.amount_micros { Whose::Ours } else { Whose::Doubtful }
+}
+
 pub(super) async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
     let request = payments::get_capture(id).ok()?;
     let exchange = app.paypal.send(&request).await;
@@ -294,7 +324,7 @@ async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<
         Found::Absent(_) => Fate::NotCharged,
         Found::NotYet { until } => Fate::NotYet { until },
         Found::Unreadable { .. } => Fate::Unknown,
-        Found::Found { rows, complete } => among(app, &rows, complete, settlement).await,
+        Found::Found { rows, complete } => among(app, &rows, complete, intent, settlement).await,
     };
     (fate, how)
 }
@@ -305,21 +335,34 @@ async fn among(
     app: &App,
     rows: &[TransactionRow],
     complete: bool,
+    intent: &Intent,
     settlement: &Settlement,
 ) -> Fate<Charge> {
-    let mut foreign = true;
+    let (mut over, mut doubtful, mut declined) = (complete, false, None);
     // Money that came in; what refers to it says nothing of its own.
-    for row in rows.iter().filter(|row| row.came_in()) {
-        match read_capture(app, &row.transaction_id).await {
-            Some((Resource::Capture(capture), _)) if is_ours(&capture, settlement) => {
-                return of_capture(&capture, None);
-            }
-            Some((Resource::Capture(_), _)) => {}
-            _ => foreign = false,
+    let came_in: Vec<_> = rows.iter().filter(|row| row.came_in()).collect();
+    if came_in.is_empty() {
+        return Fate::Unknown;
+    }
+    for row in came_in {
+        let Some((Resource::Capture(capture), _)) = read_capture(app, &row.transaction_id).await
+        else {
+            over = false;
+            continue;
+        };
+        match (whose(&capture, intent, settlement), of_capture(&capture, None)) {
+            (Whose::Ours, fate @ Fate::Done(_)) => return fate,
+            (Whose::Ours, fate @ Fate::Declined { .. }) => declined = Some(fate),
+            (Whose::Ours, _) => over = false,
+            (Whose::Doubtful, _) => doubtful = true,
+            (Whose::Strange, _) => {}
         }
     }
-    let some = rows.iter().any(TransactionRow::came_in);
-    if some && foreign && complete { Fate::InvoiceTaken } else { Fate::Unknown }
+    match declined {
+        _ if !over => Fate::Unknown,
+        Some(declined) if !doubtful => declined,
+        _ => Fate::InvoiceTaken { doubtful },
+    }
 }
 
 pub(crate) async fn record(
@@ -359,25 +402,40 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
         return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
     };
     let Some((intent, settlement)) = asked_for(app, &capture)? else {
-        unasked(app, &capture).await?;
+        unasked(app, &capture, None).await?;
         return Ok(None);
     };
     let known = intent.paypal_capture.as_deref() == Some(capture_id);
-    if known && !intent.state.is_open() {
+    let open = intent.state.is_open();
+    if known && !open {
         return Ok(Some(intent.id));
     }
-    // Our own capture is known and being decided: another one under our ids is somebody's trick.
-    if intent.state.is_open() && intent.paypal_capture.is_some() && !known {
-        unasked(app, &capture).await?;
-        return Ok(None);
+    let fate = of_capture(&capture, None);
+    if !known {
+        match whose(&capture, &intent, &settlement) {
+            Whose::Ours if matches!(fate, Fate::Done(_)) => {}
+            // Before it is money it says nothing: our own call is repeated or looked for.
+            Whose::Ours => return Ok(None),
+            Whose::Doubtful => {
+                unasked(app, &capture, Some((settlement.id, intent.id))).await?;
+                return Ok(None);
+            }
+            // A second charge of a settlement that is over is recorded as its own.
+            Whose::Strange if !open => {}
+            // Our own capture is known and being decided: this one is somebody's trick.
+            Whose::Strange => {
+                unasked(app, &capture, None).await?;
+                return Ok(None);
+            }
+        }
     }
     let how = evidence("read after webhook", &exchange, app.now());
-    let claimed = if intent.state.is_open() {
+    let claimed = if open {
         claim(app, intent.id, None).await?
     } else {
         Claimed { intent: intent.clone(), fence: intent.fence }
     };
-    record(app, &settlement, &claimed, of_capture(&capture, None), how).await?;
+    record(app, &settlement, &claimed, fate, how).await?;
     Ok(Some(intent.id))
 }
 
@@ -394,8 +452,13 @@ fn asked_for(app: &App, capture: &Capture) -> Result<Option<(Intent, Settlement)
     Ok(ours.map(|settlement| (intent.clone(), settlement)))
 }
 
-/// Books a payment that nobody asked for, once it is money in the currency of the books.
-async fn unasked(app: &App, capture: &Capture) -> Result<(), FlowError> {
+/// Books a payment that nobody asked for, once it is money in the currency of the books; `claims` is
+/// what it says it is for, where that may be true.
+async fn unasked(
+    app: &App,
+    capture: &Capture,
+    claims: Option<(SettlementId, IntentId)>,
+) -> Result<(), FlowError> {
     let Fate::Done(charge) = of_capture(capture, None) else { return Ok(()) };
     if capture.currency.as_str() != Currency::Usd.code() {
         tracing::error!(capture = %capture.id, currency = %capture.currency.as_str(),
@@ -409,6 +472,7 @@ async fn unasked(app: &App, capture: &Capture) -> Result<(), FlowError> {
         amount: charge.amount,
         fee: charge.fee,
         invoice_id: capture.invoice_id.clone(),
+        claims,
     };
     app.store.submit(unit).await?;
     if given_back {

@@ -48,8 +48,18 @@ async fn happens_after_all(world: &World, settlement: &Settlement) {
 /// A charge of $0.95 at PayPal that Earnest did not make.
 async fn charge(world: &World, invoice_id: &str, custom_id: Option<String>) {
     world.sim().set_faults(Vec::new()).unwrap();
+    charge_of(world, "0.95", invoice_id, custom_id).await;
+}
+
+/// A charge at PayPal that Earnest did not make, as the faults that are set have it; its capture.
+async fn charge_of(
+    world: &World,
+    value: &str,
+    invoice_id: &str,
+    custom_id: Option<String>,
+) -> String {
     let vault = all::<Vault>(world.reader()).remove(0).payment_token.unwrap();
-    let amount = json!({ "currency_code": "USD", "value": "0.95" });
+    let amount = json!({ "currency_code": "USD", "value": value });
     let mut unit = json!({ "amount": amount, "invoice_id": invoice_id });
     if let Some(custom_id) = custom_id {
         unit["custom_id"] = custom_id.into();
@@ -60,7 +70,9 @@ async fn charge(world: &World, invoice_id: &str, custom_id: Option<String>) {
         "purchase_units": [unit],
         "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
     });
-    world.at_paypal("/v2/checkout/orders", "late", order).await.expect(201);
+    let key = format!("late {value}");
+    let order = world.at_paypal("/v2/checkout/orders", &key, order).await.expect(201);
+    order["purchase_units"][0]["payments"]["captures"][0]["id"].as_str().unwrap().to_owned()
 }
 
 fn alarms(world: &World) -> Vec<String> {
@@ -286,4 +298,120 @@ async fn another_capture_under_our_ids_closes_no_pending_charge() {
     assert_eq!((now().state, now().paypal_capture), (IntentState::Pending, own));
     assert_eq!(world.totals("suspense").await, "0/0/0/950");
     world.assert_balanced().await;
+}
+
+/// A tab whose settlement of $0.95 was sent once and got no answer; `effect` says whether it happened.
+async fn unanswered(effect: Effect, unique_invoices: bool) -> (World, Settlement) {
+    let sim = SimConfig { unique_invoices, ..SimConfig::default() };
+    let world = World::with(Config::simulated(), sim).await;
+    world.prove_origin().await;
+    world.vault().await;
+    world.policy("owner", json!({})).await;
+    world.spend(950_000, "line").await;
+    // What PayPal would tell is held back, so that others are heard first.
+    let silence = Fault::on_event("*", Effect::WebhookReorder).always();
+    world.sim().set_faults(vec![Fault::on("orders.create", effect), silence]).unwrap();
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+    earnest::jobs::intents(&world.earnest.app).await.unwrap();
+    let settlement = all::<Settlement>(world.reader()).remove(0);
+    let intent = world.reader().row::<Intent>(settlement.intent).unwrap().unwrap();
+    assert_eq!((intent.state, intent.paypal_capture), (IntentState::Unknown, None));
+    (world, settlement)
+}
+
+/// Whoever knows our ids pays a cent under them while the answer to our own charge is lost, or lets
+/// such a payment be declined or wait: the settlement ends on our own charge, and the owner is
+/// charged once.
+#[tokio::test]
+async fn a_payment_with_all_our_ids_ends_no_settlement_whose_answer_was_lost() {
+    let pending = Effect::Pending { reason: None, then: Ending::Declined, after_seconds: Some(60) };
+    let tricks = [(None, "0.01"), (Some(Effect::Denied), "0.95"), (Some(pending), "0.95")];
+    for (fault, value) in tricks {
+        let (world, settlement) = unanswered(Effect::DropAfter, false).await;
+        world
+            .sim()
+            .set_faults(fault.map(|it| Fault::on("orders.create", it)).into_iter().collect())
+            .unwrap();
+        let strange =
+            charge_of(&world, value, &settlement.invoice_id, Some(settlement.id.to_string())).await;
+        // The webhook of the stranger's payment overtakes that of ours.
+        earnest::flow::settle::capture_hinted(&world.earnest.app, &strange).await.unwrap();
+        let stands = || all::<Settlement>(world.reader()).remove(0);
+        assert!(
+            stands().state == SettlementState::Open
+                || stands().captured_micros == Some(settlement.amount_micros),
+            "{:?}",
+            stands()
+        );
+        world.sim().set_faults(Vec::new()).unwrap();
+        for _ in 0..40 {
+            world.settle_down().await;
+            world.advance(900);
+        }
+        world.mail().await;
+        assert_eq!((stands().state, stands().attempt), (SettlementState::Captured, 1), "{value}");
+        assert_eq!(stands().captured_micros, Some(settlement.amount_micros));
+        let owed = format!("tab:{}:owed", settlement.tab);
+        assert_eq!(world.totals(&owed).await, "0/950/0/950");
+        let strange = if value == "0.01" { "0/0/0/10" } else { "0/0/0/0" };
+        assert_eq!(world.totals("suspense").await, strange);
+        let twice = format!("invoice {} was captured 2 times", settlement.invoice_id);
+        let expected = if value == "0.01" { vec![twice] } else { Vec::new() };
+        assert_eq!(world.wrongs(), expected, "nothing else is wrong");
+        world.assert_balanced().await;
+    }
+}
+
+/// Our charge did not happen, and a cent was paid under our ids: only a person can say that it is not
+/// ours, and then the next attempt has an invoice of its own.
+#[tokio::test]
+async fn a_payment_with_all_our_ids_and_another_amount_waits_for_a_person() {
+    let (world, settlement) = unanswered(Effect::DropBefore, true).await;
+    let ids = (&settlement.invoice_id, settlement.id.to_string());
+    let strange = charge_of(&world, "0.01", ids.0, Some(ids.1)).await;
+    earnest::flow::settle::capture_hinted(&world.earnest.app, &strange).await.unwrap();
+    world.sim().set_faults(Vec::new()).unwrap();
+    world.mail().await;
+    let listed = world.get("operator", "/v1/suspense").await.expect(200);
+    assert_eq!(listed["data"][0]["why"], "doubtful", "{listed}");
+    let days = |count: u32| {
+        let world = &world;
+        async move {
+            for _ in 0..count {
+                world.settle_down().await;
+                world.advance(900);
+            }
+        }
+    };
+    days(60).await;
+    let now = || all::<Settlement>(world.reader()).remove(0);
+    assert_eq!((now().state, now().attempt), (SettlementState::Open, 1));
+    assert_eq!(world.totals("suspense").await, "0/0/0/10");
+    let path = format!("/v1/intents/{}/confirm-not-charged", now().intent);
+    world.post("operator", &path, json!({})).await.expect(200);
+    days(40).await;
+    world.mail().await;
+    assert_eq!((now().state, now().attempt), (SettlementState::Captured, 2));
+    assert_ne!(now().invoice_id, settlement.invoice_id);
+    assert_eq!(now().captured_micros, Some(settlement.amount_micros));
+    assert_eq!(world.totals("suspense").await, "0/0/0/10");
+    world.assert_sound();
+    world.assert_balanced().await;
+}
+
+/// An agent is not shown what one pays us under.
+#[tokio::test]
+async fn an_agent_does_not_see_the_invoice_of_a_settlement() {
+    let (world, settlement) = unanswered(Effect::DropBefore, true).await;
+    let one = format!("/v1/settlements/{}", settlement.id);
+    let all = format!("/v1/tabs/{}/settlements", settlement.tab);
+    let mine = world.get("owner", &one).await.expect(200);
+    assert_eq!(mine["invoice_id"], settlement.invoice_id.as_str());
+    for path in [one, all] {
+        let seen = world.get("agent", &path).await.expect(200).to_string();
+        assert!(seen.contains(&settlement.id.to_string()));
+        assert!(!seen.contains(&settlement.invoice_id), "{seen}");
+    }
 }

@@ -440,6 +440,7 @@ impl World {
             .form(&[("grant_type", "client_credentials")]);
         let token: Value = token.send().await.unwrap().json().await.unwrap();
         let call = self.http.post(format!("{base}{path}")).json(&body);
+        let call = call.header("prefer", "return=representation");
         let token = token["access_token"].as_str().unwrap();
         answer(call.bearer_auth(token).header("paypal-request-id", key)).await
     }
