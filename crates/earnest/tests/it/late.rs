@@ -325,7 +325,7 @@ async fn unanswered(effect: Effect, unique_invoices: bool) -> (World, Settlement
 /// such a payment be declined or wait: the settlement ends on our own charge, and the owner is
 /// charged once.
 #[tokio::test]
-async fn a_payment_with_all_our_ids_ends_no_settlement_whose_answer_was_lost() {
+async fn a_settlement_ends_only_on_what_was_asked() {
     let pending = Effect::Pending { reason: None, then: Ending::Declined, after_seconds: Some(60) };
     let tricks = [(None, "0.01"), (Some(Effect::Denied), "0.95"), (Some(pending), "0.95")];
     for (fault, value) in tricks {
