@@ -12,14 +12,14 @@ use serde_json::json;
 use crate::admin::OriginHolders;
 use crate::approval::{Approval, ApprovalState, Grant, MAX_WAITING, Waiting, binding};
 use crate::id::{
-    AgentId, ApprovalId, GrantId, KeyId, OwnerId, PurchaseId, SessionId, TabId, TransferId,
-    VoucherId,
+    AgentId, ApprovalId, GrantId, KeyId, OwnerId, PurchaseId, SellerId, SessionId, TabId,
+    TransferId, VoucherId,
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::{AmountInput, Currency, Micros};
 use crate::party::{Agent, Owner, RateWindow, Seller};
 use crate::payer::{dealing, touch_dealing};
-use crate::policy::{self, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
+use crate::policy::{self, Budget, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
 use crate::quote::{Quote, QuoteBody};
@@ -250,6 +250,7 @@ impl Authorize {
         if let Some(owner) = view.peek::<Owner>(self.owner) {
             let session = SessionId::from_value(owner.open_tab.unwrap_or(self.ids.tab).value());
             let day = owner.zone_at(now).day(now);
+            touch_budgets(touches, view, (self.owner, self.agent, self.quote.seller), day);
             for account in limit_accounts(self.owner, self.agent, session, day) {
                 touches.account(account);
             }
@@ -323,7 +324,7 @@ impl Authorize {
         let denied = |reason, why: &str| Err(Refusal::denied(reason, why).into());
         let place = place(view, owner, self.ids.tab, &self.settings, now)?;
         let facts = self.facts(view, owner, agent, tab_facts(owner, &place), now)?;
-        policy::decide_again(&facts, &self.quote, self.max_price).map_err(Stop::Refused)?;
+        policy::decide_again(&facts, &self.quote, self.max_price, now).map_err(Stop::Refused)?;
         if let Some(grant) = purchase.grant
             && !view.need::<Grant>(grant)?.covers(self.quote.seller, now)
         {
@@ -386,14 +387,12 @@ impl Authorize {
         let approval = self.live_approval(view, &purchase, now)?;
         let grant = self.live_grant(view, agent, now)?;
         let rate = view.row::<RateWindow>(self.agent)?;
-        let accounts = limit_accounts(
-            self.owner,
-            self.agent,
-            place.tab.session(),
-            owner.zone_at(now).day(now),
-        );
+        let day = owner.zone_at(now).day(now);
+        let accounts = limit_accounts(self.owner, self.agent, place.tab.session(), day);
+        let budgets = budgets(view, (self.owner, self.agent, self.quote.seller), day)?;
         let facts = Facts {
             used: used(view, accounts)?,
+            budgets: &budgets,
             asked: rate.map_or(&[], |rate| rate.times.as_slice()),
             approved: approval.is_some(),
             grant_room: grant.as_ref().map(|(_, room)| *room),
@@ -408,7 +407,8 @@ impl Authorize {
                     approval: approval.filter(|_| caps.approval),
                     grant: grant.filter(|_| caps.grant).map(|(grant, _)| grant),
                     accounts,
-                    day: owner.zone_at(now).day(now),
+                    budgets: budgets.iter().map(|(budget, _)| *budget).collect(),
+                    day,
                 };
                 self.hold(view, purchase, place, caps, chosen, now)?
             }
@@ -504,6 +504,7 @@ impl Authorize {
             seller_owns_url: self.seller_owns_url(view, now)?,
             dealing: dealing(view, owner, self.quote.seller, &self.settings)?,
             used: Used::default(),
+            budgets: &[],
             asked: &[],
             approved: false,
             grant_room: None,
@@ -643,6 +644,7 @@ pub(crate) struct Chosen {
     pub(crate) approval: Option<Approval>,
     pub(crate) grant: Option<Grant>,
     pub(crate) accounts: [AccountId; 4],
+    pub(crate) budgets: Vec<Budget>,
     pub(crate) day: Date,
 }
 
@@ -685,6 +687,38 @@ pub(crate) fn used(view: &View, accounts: [AccountId; 4]) -> Result<Used, Stop> 
     })
 }
 
+/// Names the policies and the accounts of every budget that a purchase meets.
+pub(crate) fn touch_budgets(
+    touches: &mut Touches,
+    view: &View,
+    parties: (OwnerId, AgentId, SellerId),
+    day: Date,
+) {
+    let (owner, agent) = (PolicySubject::Owner(parties.0), PolicySubject::Agent(parties.1));
+    touches.row::<Policy>(owner);
+    touches.row::<Policy>(agent);
+    let (owner, agent) = (view.peek::<Policy>(owner), view.peek::<Policy>(agent));
+    for budget in policy::budgets(owner, agent, parties, day) {
+        touches.account(budget.account);
+    }
+}
+
+/// The budgets that a purchase meets, and what was used under each.
+pub(crate) fn budgets(
+    view: &View,
+    parties: (OwnerId, AgentId, SellerId),
+    day: Date,
+) -> Result<Vec<(Budget, Micros)>, Stop> {
+    let owner = view.row::<Policy>(PolicySubject::Owner(parties.0))?;
+    let agent = view.row::<Policy>(PolicySubject::Agent(parties.1))?;
+    let found = policy::budgets(owner, agent, parties, day).into_iter();
+    let with_use = |budget: Budget| {
+        let used = view.totals(budget.account)?.debits().unwrap_or(Micros::MAX);
+        Ok((budget, used))
+    };
+    found.map(with_use).collect()
+}
+
 /// The chain of a tab line: what the seller earns, the commission, and every cap it counts under.
 /// The same order is used when the hold is posted.
 pub(crate) fn legs(
@@ -697,7 +731,7 @@ pub(crate) fn legs(
     let (earned, commission) = split(price, purchase.commission_ppm)?;
     let accrued = Account::SellerAccrued(purchase.seller).usd();
     let memo = Account::MemoDay(chosen.day).usd();
-    let mut legs = Vec::with_capacity(7);
+    let mut legs = Vec::with_capacity(chosen.budgets.len().saturating_add(7));
     for (credit, amount) in [(accrued, earned), (Account::PlatformRevenue.usd(), commission)] {
         if !amount.is_zero() {
             legs.push(Leg::new(owed, credit, amount).within(caps.tab));
@@ -710,6 +744,9 @@ pub(crate) fn legs(
             continue;
         }
         legs.push(Leg::new(account, memo, price).within(room));
+    }
+    for budget in &chosen.budgets {
+        legs.push(Leg::new(budget.account, memo, budget.counts(price)).within(budget.cap));
     }
     if let Some(grant) = &chosen.grant {
         legs.push(

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, GrantId, IntentId, OwnerId, SellerId, SessionId, TabId, TransferId};
 use crate::money::{Currency, Micros};
+use crate::policy::{Period, Tag};
 
 /// What is counted on an account. Text forms (`tab:ID:owed`) are those of the design's table.
 ///
@@ -75,6 +76,19 @@ pub enum Window {
     Day(Date),
     /// A bounded permission: money and time.
     Grant(GrantId),
+    /// A budget of a policy in one stretch of days.
+    Budget(Counted, Period),
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counted {
+    /// Money to one seller.
+    Seller(SellerId),
+    /// Money under a constraint.
+    Spend(Tag),
+    /// Purchases under a constraint, one micro-unit each.
+    Uses(Tag),
 }
 
 /// What must hold on an account after every chain that touches it.
@@ -149,6 +163,9 @@ impl fmt::Display for Window {
             Self::Session(id) => write!(f, "session:{id}"),
             Self::Day(day) => write!(f, "day:{day}"),
             Self::Grant(id) => write!(f, "grant:{id}"),
+            Self::Budget(Counted::Seller(id), period) => write!(f, "seller:{id}/{period}"),
+            Self::Budget(Counted::Spend(tag), period) => write!(f, "budget:{tag}/{period}"),
+            Self::Budget(Counted::Uses(tag), period) => write!(f, "uses:{tag}/{period}"),
         }
     }
 }
@@ -202,7 +219,16 @@ fn parse_window(kind: &str, text: &str) -> Option<Window> {
         "session" => text.parse().map(Window::Session).ok(),
         "day" => text.parse().map(Window::Day).ok(),
         "grant" => text.parse().map(Window::Grant).ok(),
-        _ => None,
+        _ => {
+            let (what, period) = text.split_once('/')?;
+            let counted = match kind {
+                "seller" => Counted::Seller(what.parse().ok()?),
+                "budget" => Counted::Spend(what.parse().ok()?),
+                "uses" => Counted::Uses(what.parse().ok()?),
+                _ => return None,
+            };
+            Some(Window::Budget(counted, period.parse().ok()?))
+        }
     }
 }
 

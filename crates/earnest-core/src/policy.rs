@@ -6,10 +6,18 @@
 //! unreadable or names an unknown field denies. The guards stand in order of precedence, and what
 //! a hard cap refuses is never put to a human.
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+mod budget;
+mod constraint;
+mod limits;
+mod period;
 
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::budget::counts;
+pub use self::budget::{Budget, MAX_SELLER_BUDGETS, SellerBudget, budgets};
+pub use self::constraint::{Constraint, MAX_CONSTRAINTS, Rule, Tag};
+pub use self::limits::{Limits, MAX_RATE_COUNT, Rate, Schedule, careful_limits};
+pub use self::period::{Every, Period};
 use crate::id::{AgentId, OwnerId, SellerId};
 use crate::money::{Currency, Micros};
 use crate::party::{Agent, Owner};
@@ -18,121 +26,6 @@ use crate::problem::{Reason, Refusal};
 use crate::quote::Quote;
 use crate::time::{Timestamp, Zone, seconds_between};
 use crate::unit::{ListEntry, Record, rank};
-
-/// The most authorizations a rate may count: the window's times are kept one by one.
-pub const MAX_RATE_COUNT: u32 = 1_000;
-
-/// Limits. Every field may be left out: an owner's then sets no limit, an agent's inherits.
-///
-/// Amounts are integers of micro-units. A cap of 0 allows nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, remote = "Self")]
-pub struct Limits {
-    /// The most for one purchase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_call_cap_micros: Option<Micros>,
-    /// The most for one session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_cap_micros: Option<Micros>,
-    /// The most for one calendar day in the owner's zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub day_cap_micros: Option<Micros>,
-    /// Purchases above this wait for the owner.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approve_above_micros: Option<Micros>,
-    /// How often an agent may ask.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
-    /// The only sellers that may be paid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sellers: Option<Vec<SellerId>>,
-    /// The only listings that may be bought, by name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listings: Option<Vec<String>>,
-    /// The most a tab may owe. Only on the owner's policy: a tab is the owner's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tab_limit_micros: Option<Micros>,
-}
-
-/// A sliding window: at most `count` authorizations in any `per_seconds`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// How many; 1 to [`MAX_RATE_COUNT`].
-    pub count: u32,
-    /// In how many seconds; 1 to a day.
-    pub per_seconds: i64,
-}
-
-impl Serialize for Limits {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Limits {
-    /// Only from an object: a list would be read by position, and an empty one as *no limits*.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Limits;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object of limits")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Limits, A::Error> {
-                Limits::deserialize(MapAccessDeserializer::new(map))
-            }
-        }
-        deserializer.deserialize_map(Object)
-    }
-}
-
-impl Limits {
-    /// Whether the limits make sense.
-    ///
-    /// # Errors
-    /// `validation_failed`, naming the field.
-    pub fn check(&self, subject: PolicySubject) -> Result<(), Refusal> {
-        let refuse = |field: &str, why: &str| {
-            let detail = format!("`{field}` {why}");
-            Err(Refusal::new(crate::problem::Code::ValidationFailed, detail).with("field", field))
-        };
-        if let Some(rate) = self.rate {
-            if !(1..=MAX_RATE_COUNT).contains(&rate.count) {
-                return refuse("rate.count", "must be from 1 to 1000");
-            }
-            if !(1..=86_400).contains(&rate.per_seconds) {
-                return refuse("rate.per_seconds", "must be from 1 to 86400");
-            }
-        }
-        if self.tab_limit_micros.is_some() && matches!(subject, PolicySubject::Agent(_)) {
-            return refuse("tab_limit_micros", "belongs to the owner's policy, as the tab does");
-        }
-        if self.sellers.as_ref().is_some_and(|list| list.len() > 1_000) {
-            return refuse("sellers", "may name at most 1000 sellers");
-        }
-        if self.listings.as_ref().is_some_and(|list| list.len() > 1_000) {
-            return refuse("listings", "may name at most 1000 listings");
-        }
-        Ok(())
-    }
-
-    /// An agent's limits over its owner's defaults. Every field overrides alike, lists too: an owner
-    /// who sets one on the agent means that agent. What binds for all agents together are the caps on
-    /// accounts of the owner's own: session, day and tab.
-    fn over(&self, owner: &Self) -> Self {
-        Self {
-            per_call_cap_micros: self.per_call_cap_micros.or(owner.per_call_cap_micros),
-            session_cap_micros: self.session_cap_micros.or(owner.session_cap_micros),
-            day_cap_micros: self.day_cap_micros.or(owner.day_cap_micros),
-            approve_above_micros: self.approve_above_micros.or(owner.approve_above_micros),
-            rate: self.rate.or(owner.rate),
-            sellers: self.sellers.clone().or_else(|| owner.sellers.clone()),
-            listings: self.listings.clone().or_else(|| owner.listings.clone()),
-            tab_limit_micros: owner.tab_limit_micros,
-        }
-    }
-}
 
 /// Whose policy it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +170,8 @@ pub struct Facts<'a> {
     pub dealing: Dealing,
     /// What was used under each cap.
     pub used: Used,
+    /// The budgets that the purchase meets, and what was used under each.
+    pub budgets: &'a [(Budget, Micros)],
     /// When the agent asked before, oldest first.
     pub asked: &'a [Timestamp],
     /// Whether a live yes of the owner exists for exactly this.
@@ -335,6 +230,7 @@ fn guards(facts: &Facts<'_>, quote: &Quote, max_price: Micros, now: Timestamp) -
     merchant(facts, &limits, quote)?;
     let price = quote.price.most();
     price_caps(&limits, price, max_price)?;
+    constraints(facts, [&owner_limits, &limits], quote, now)?;
     rate(&limits, facts.asked, now)?;
     let caps = room(facts, &owner_limits, &limits, tab, price, now)?;
     Ok(threshold(facts, &limits, quote, caps))
@@ -349,11 +245,13 @@ pub fn decide_again(
     facts: &Facts<'_>,
     quote: &Quote,
     max_price: Micros,
+    now: Timestamp,
 ) -> Result<(), Box<Refusal>> {
-    let (_, limits) = limits_in_force(facts)?;
+    let (owner_limits, limits) = limits_in_force(facts)?;
     standing(facts)?;
     merchant(facts, &limits, quote)?;
-    above_max(quote.price.most(), max_price)
+    above_max(quote.price.most(), max_price)?;
+    constraints(facts, [&owner_limits, &limits], quote, now)
 }
 
 /// Decides a line whose hold was gone when its seller reported it: what was bought was allowed once,
@@ -384,6 +282,7 @@ fn room(
 ) -> Guard<Caps> {
     let zone = facts.owner.zone_at(now);
     window_caps(facts, owner, agent, price, zone, now)?;
+    budget_caps(facts, price, zone, now)?;
     funding(facts, tab, price)?;
     Ok(Caps {
         owner_session: owner.session_cap_micros.unwrap_or(Micros::MAX),
@@ -592,6 +491,80 @@ fn fits(cap: &Cap<'_>, price: Micros, zone: &Zone, now: Timestamp) -> Guard {
     deny(refusal)
 }
 
+fn budget_caps(facts: &Facts<'_>, price: Micros, zone: &Zone, now: Timestamp) -> Guard {
+    for (budget, used) in facts.budgets {
+        let counts = budget.counts(price);
+        let left = budget.cap.saturating_sub(*used);
+        if counts <= left {
+            continue;
+        }
+        let (whose, what) = budget.words();
+        // Of purchases there are so many, of money so much.
+        let in_money = counts == price;
+        let say = |amount: Micros| {
+            if in_money { amount.to_string() } else { amount.get().to_string() }
+        };
+        let why = format!("{whose} {what} is {}, of which {} is used", say(budget.cap), say(*used));
+        let refusal = Refusal::denied(budget.reason, why);
+        let refusal = match in_money {
+            true => {
+                refusal.amount("price", price).amount("limit", budget.cap).amount("used", *used)
+            }
+            false => refusal.with("limit", budget.cap.get()).with("used", used.get()),
+        };
+        let room = budget.resets().and_then(|day| zone.hour_of(day, 0));
+        return match room.filter(|_| counts <= budget.cap) {
+            Some(at) => {
+                let wait = seconds_between(now, at).max(1);
+                deny(refusal.with("resets_at", at.to_string()).retry_after(wait))
+            }
+            None => deny(refusal),
+        };
+    }
+    Ok(())
+}
+
+/// What the constraints of owner and agent say of this purchase by itself; what they count is among
+/// the budgets.
+fn constraints(facts: &Facts<'_>, limits: [&Limits; 2], quote: &Quote, now: Timestamp) -> Guard {
+    let price = quote.price.most();
+    let zone = facts.owner.zone_at(now);
+    for constraint in limits.into_iter().flat_map(|it| it.constraints.iter().flatten()) {
+        let kind = constraint.kind();
+        let refuse = |why: String| {
+            let why = format!("the constraint `{kind}` of the policy: {why}");
+            Refusal::denied(Reason::Constraint, why).with("constraint", kind)
+        };
+        match &constraint.rule {
+            Rule::Unknown(why) => return deny(refuse(why.clone())),
+            // The least that an open price may come to is the seller's to say, so a range counts for
+            // what is held.
+            Rule::AmountRange { min, max } if price < *min || price > *max => {
+                let why = format!("{price} is not from {min} to {max}");
+                let refusal = refuse(why).amount("price", price).amount("limit", *max);
+                return deny(refusal);
+            }
+            Rule::AllowedPayees(payees) if !payees.iter().any(|it| it.is_paid_by(quote)) => {
+                let refusal = refuse("the seller is not among its payees".to_owned());
+                return deny(refusal.with("seller", quote.seller.to_string()));
+            }
+            Rule::ExecutionDate { not_before, not_after } => {
+                if not_before.as_ref().is_some_and(|it| it.is_ahead(zone, now)) {
+                    return deny(refuse("it is too early".to_owned()));
+                }
+                if not_after.as_ref().is_some_and(|it| it.is_past(zone, now)) {
+                    return deny(refuse("it is too late".to_owned()));
+                }
+            }
+            Rule::AmountRange { .. }
+            | Rule::AllowedPayees(_)
+            | Rule::Budget(_)
+            | Rule::AgentRecurrence { .. } => {}
+        }
+    }
+    Ok(())
+}
+
 fn funding(facts: &Facts<'_>, tab: OpenTab, price: Micros) -> Guard {
     if facts.owner.funding.is_none() {
         let why = "the owner has no payment method on file";
@@ -646,20 +619,6 @@ fn threshold(facts: &Facts<'_>, limits: &Limits, quote: &Quote, caps: Caps) -> D
             let refusal = Refusal::new(crate::problem::Code::PolicyDenied, why);
             Decision::NeedsApproval(refusal.amount("price", price).amount("approve_above", above))
         }
-    }
-}
-
-/// The limits a careful owner would start with, for owners who set none.
-pub fn careful_limits() -> Limits {
-    Limits {
-        per_call_cap_micros: Some(Micros::constant(1_000_000)),
-        session_cap_micros: Some(Micros::constant(5_000_000)),
-        day_cap_micros: Some(Micros::constant(10_000_000)),
-        approve_above_micros: Some(Micros::constant(200_000)),
-        rate: Some(Rate { count: 120, per_seconds: 60 }),
-        sellers: None,
-        listings: None,
-        tab_limit_micros: Some(Micros::constant(20_000_000)),
     }
 }
 

@@ -197,6 +197,10 @@ pub enum Reason {
     SessionCap,
     /// Above the cap of the day.
     DailyCap,
+    /// Above what one seller may be paid in a day, week or month.
+    SellerBudget,
+    /// A constraint of the policy is not met, or not known.
+    Constraint,
     /// Above what the tab may owe.
     TabLimit,
     /// The bounded grant is used up.
@@ -224,6 +228,8 @@ impl Reason {
             Self::RateLimit => "rate_limit",
             Self::SessionCap => "session_cap",
             Self::DailyCap => "daily_cap",
+            Self::SellerBudget => "seller_budget",
+            Self::Constraint => "constraint",
             Self::TabLimit => "tab_limit",
             Self::GrantExhausted => "grant_exhausted",
             Self::FundingMissing => "funding_missing",

@@ -9,14 +9,16 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::approval::Grant;
-use crate::authorize::{Chosen, audience, grant_account, legs, split, tab_facts, used};
+use crate::authorize::{
+    Chosen, audience, budgets, grant_account, legs, split, tab_facts, touch_budgets, used,
+};
 use crate::fee::Schedule;
 use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::payer::{dealing, touch_dealing};
-use crate::policy::{self, Facts, Policy, PolicySubject};
+use crate::policy::{self, Facts, Policy, PolicySubject, counts};
 use crate::problem::Code;
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
 use crate::settings::Settings;
@@ -246,7 +248,7 @@ fn amounts(hold: &Hold, purchase: &Purchase, due: Micros) -> Result<Vec<Micros>,
     let share = |leg: &crate::ledger::Leg| match leg.credit.account {
         Account::SellerAccrued(_) => earned,
         Account::PlatformRevenue => commission,
-        _ => due,
+        _ => counts(leg.debit.account, due),
     };
     Ok(hold.legs.iter().map(share).collect())
 }
@@ -353,6 +355,7 @@ impl Unit for LateLine {
                 touches.account(account);
             }
             touches.account(Account::MemoDay(day).usd());
+            touch_budgets(&mut touches, view, (owner.id, self.agent, self.told.seller), day);
         }
         touches
     }
@@ -410,6 +413,7 @@ impl LateLine {
         }
         let day = owner.zone_at(now).day(now);
         let accounts = limit_accounts(owner.id, self.agent, place.tab.session(), day);
+        let budgets = budgets(view, (owner.id, self.agent, self.told.seller), day)?;
         let agent = view.need::<Agent>(self.agent)?;
         let facts = Facts {
             owner,
@@ -420,6 +424,7 @@ impl LateLine {
             seller_owns_url: true,
             dealing: dealing(view, owner, self.told.seller, &self.settings)?,
             used: used(view, accounts)?,
+            budgets: &budgets,
             asked: &[],
             approved: false,
             grant_room: None,
@@ -457,7 +462,9 @@ impl LateLine {
         let owner = view.need::<Owner>(self.owner)?;
         let day = owner.zone_at(now).day(now);
         let accounts = limit_accounts(owner.id, self.agent, tab.session(), day);
-        let chosen = Chosen { approval: None, grant, accounts, day };
+        let budgets = budgets(view, (owner.id, self.agent, self.told.seller), day)?;
+        let budgets = budgets.into_iter().map(|(budget, _)| budget).collect();
+        let chosen = Chosen { approval: None, grant, accounts, budgets, day };
         let billed = Purchase { price_micros: due, ..purchase.clone() };
         let legs = legs(&billed, tab.owed(), &caps, &chosen)?;
         let mut purchase = purchase.clone();

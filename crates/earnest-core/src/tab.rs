@@ -18,6 +18,7 @@ use crate::problem::{Code, Reason, Refusal};
 use crate::settings::Settings;
 use crate::settlement::key_conflict;
 use crate::time::Timestamp;
+use crate::treasurer::Advice;
 use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// Where a tab stands.
@@ -95,6 +96,9 @@ pub struct Tab {
     /// Nothing is owed and nothing can be added any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
+    /// What the advisor said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// The tab that its rest was carried to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_to: Option<TabId>,
@@ -123,6 +127,7 @@ impl Tab {
             retry: None,
             not_before: None,
             finished: false,
+            advice: None,
             carried_to: None,
         }
     }

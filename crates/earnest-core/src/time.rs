@@ -43,6 +43,12 @@ impl Zone {
             .map_or(now, |start| start.timestamp())
     }
 
+    /// When a full hour of a day begins; where the clocks skip it, what they show next.
+    pub fn hour_of(&self, day: Date, hour: i8) -> Option<Timestamp> {
+        let at = jiff::civil::Time::new(hour, 0, 0, 0).ok()?;
+        self.0.to_timestamp(day.to_datetime(at)).ok()
+    }
+
     /// Day and time of day there, to the minute, as people write it: `2026-11-30 10:15`.
     pub fn minute(&self, at: Timestamp) -> String {
         self.0.to_datetime(at).strftime("%Y-%m-%d %H:%M").to_string()

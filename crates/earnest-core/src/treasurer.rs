@@ -6,15 +6,18 @@
 //! brings them about: a wish, a closed tab, or a limit of the owner's own that leaves little room.
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::id::SettlementId;
+use crate::id::{SettlementId, TabId};
 use crate::ledger::Totals;
 use crate::money::{MICROS_PER_CENT, Micros};
 use crate::party::{Owner, SmallSettlement};
+use crate::policy::Schedule;
 use crate::settings::Settings;
 use crate::settlement::Settlement;
 use crate::tab::{Tab, TabState};
 use crate::time::{Timestamp, seconds_between};
+use crate::unit::{Effects, Stop, Touches, Unit, View};
 
 /// What to do with a tab now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,28 +83,91 @@ pub(crate) fn uncount_small(owner: &mut Owner, settlement: SettlementId) {
     owner.small_settlements.retain(|one| one.settlement != settlement);
 }
 
-/// Decides for one tab of an owner. `asked` is somebody's explicit wish: it settles below the
-/// minimum, as often as settings allow, and on a frozen tab.
+/// What is wished for beside the operator's rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Somebody's explicit wish: it settles below the minimum, as often as settings allow, and on a
+    /// frozen tab.
+    pub asked: bool,
+    /// The times at which the owner's policy wants to be charged.
+    pub schedule: Option<Schedule>,
+}
+
+/// What an advisor said about a tab. It may bring a settlement forward and never puts one off; the
+/// sentence is kept either way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// Whether to settle now.
+    pub settle: bool,
+    /// Why, in one sentence of at most [`MAX_SENTENCE`] characters.
+    pub sentence: String,
+    /// Who said so: the name of a model.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The longest sentence of an advisor that is kept, in characters.
+pub const MAX_SENTENCE: usize = 300;
+/// For how long an advice counts: it was given on figures that go on changing.
+const ADVICE_SECONDS: i64 = 300;
+
+impl Advice {
+    /// Whether it is about the tab as it is now.
+    pub fn is_fresh(&self, now: Timestamp) -> bool {
+        seconds_between(self.at, now) < ADVICE_SECONDS
+    }
+}
+
+/// Keeps what an advisor said about a tab, whatever it said.
+#[derive(Clone, Debug)]
+pub struct TakeAdvice {
+    /// Which tab.
+    pub tab: TabId,
+    /// What was said.
+    pub advice: Advice,
+}
+
+impl Unit for TakeAdvice {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "treasurer.advice"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Tab>(self.tab);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut tab = view.need::<Tab>(self.tab)?.clone();
+        let sentence = self.advice.sentence.chars().take(MAX_SENTENCE).collect();
+        let advice = Advice { sentence, at: now, ..self.advice.clone() };
+        let mut effects = Effects::answer(());
+        let data = json!({ "tab": tab.id, "settle": advice.settle, "why": advice.sentence,
+            "by": advice.by });
+        effects.event("tab.advised", &[&tab.owner], data);
+        tab.advice = Some(advice);
+        effects.put(tab)?;
+        Ok(effects)
+    }
+}
+
+/// Decides for one tab of an owner.
 pub fn plan(
     tab: &Tab,
     owner: &Owner,
     totals: &Totals,
     room: Micros,
-    asked: bool,
+    wish: Wish,
     settings: &Settings,
     now: Timestamp,
 ) -> Plan {
-    if tab.open_settlement.is_some() {
-        return wait("a settlement is under way");
-    }
-    if tab.finished {
-        return wait("the tab owes nothing any more");
-    }
-    if tab.state == TabState::Frozen && !asked {
-        return wait("the tab is frozen until its owner asks for another attempt");
-    }
-    if tab.not_before.is_some_and(|at| now < at) && !asked {
-        return wait("the last attempt came to nothing and is not repeated yet");
+    let Wish { asked, schedule } = wish;
+    if let Some(why) = blocked(tab, asked, now) {
+        return wait(why);
     }
     let owed = totals.collectible();
     let amount_micros = owed.floor_to_cent();
@@ -136,7 +202,16 @@ pub fn plan(
     } else if ends {
         Some(format!("settling {amount_micros} because the session ended"))
     } else {
-        due(totals, room, owed, settings)
+        let scheduled = || {
+            let since = tab.unsettled_since?;
+            let due = schedule?.is_due(since, now, owner.zone_at(now));
+            due.then(|| format!("settling {owed} because the owner's schedule says so"))
+        };
+        let advised = || {
+            let advice = tab.advice.as_ref().filter(|it| it.settle && it.is_fresh(now))?;
+            Some(format!("settling {owed} because {} advises it", advice.by))
+        };
+        due(totals, room, owed, settings).or_else(scheduled).or_else(advised)
     };
     // INVARIANT: few_small_settlements_a_day
     let refusal =
@@ -152,6 +227,23 @@ pub fn plan(
         }
         (None, None) => wait(format!("{owed} owed; settling at {}", settings.settle_at_micros)),
     }
+}
+
+/// Why nothing can be done with a tab now, whatever it owes.
+fn blocked(tab: &Tab, asked: bool, now: Timestamp) -> Option<&'static str> {
+    if tab.open_settlement.is_some() {
+        return Some("a settlement is under way");
+    }
+    if tab.finished {
+        return Some("the tab owes nothing any more");
+    }
+    if tab.state == TabState::Frozen && !asked {
+        return Some("the tab is frozen until its owner asks for another attempt");
+    }
+    if tab.not_before.is_some_and(|at| now < at) && !asked {
+        return Some("the last attempt came to nothing and is not repeated yet");
+    }
+    None
 }
 
 /// Why a settlement of so little is not made now: it is below the minimum, and the owner had its
@@ -186,6 +278,7 @@ fn due(totals: &Totals, room: Micros, owed: Micros, settings: &Settings) -> Opti
 mod tests {
     use super::*;
     use crate::id::{OwnerId, Seed, TabId};
+    use crate::policy::Every;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -206,13 +299,22 @@ mod tests {
     }
 
     fn check(change: impl FnOnce(&mut Tab), owed: i64, later: i64, asked: bool) -> &'static str {
+        check_wish(change, owed, later, Wish { asked, schedule: None })
+    }
+
+    fn check_wish(
+        change: impl FnOnce(&mut Tab),
+        owed: i64,
+        later: i64,
+        wish: Wish,
+    ) -> &'static str {
         let mut tab = tab();
         change(&mut tab);
         let totals = Totals { debits_posted: Micros::constant(owed), ..Totals::default() };
         let settings = Settings::default();
         let room = Micros::constant(20_000_000);
         let owner = owner();
-        match plan(&tab, &owner, &totals, room, asked, &settings, at(later)) {
+        match plan(&tab, &owner, &totals, room, wish, &settings, at(later)) {
             Plan::Wait { .. } => "wait",
             Plan::Settle { ends: false, .. } => "settle",
             Plan::Settle { ends: true, .. } => "settle and end",
@@ -245,6 +347,40 @@ mod tests {
             tab.pending_holds = 1;
         };
         assert_eq!(check(held, 950_000, 60, false), "wait");
+    }
+
+    /// 15 January 2027 is a Friday; the tests begin at 08:00 of it.
+    #[test]
+    fn a_schedule_brings_a_settlement_forward_and_never_puts_one_off() {
+        let hour = 3_600;
+        let wish = |every, hour| Wish { asked: false, schedule: Some(Schedule { every, hour }) };
+        let used = |tab: &mut Tab| tab.used_at = at(3 * 86_400);
+        let daily = wish(Every::Day, 18);
+        assert_eq!(check_wish(used, 5_000_000, 9 * hour, daily), "wait", "17:00");
+        assert_eq!(check_wish(used, 5_000_000, 10 * hour, daily), "settle", "18:00");
+        assert_eq!(check_wish(used, 950_000, 10 * hour, daily), "wait", "below the minimum");
+        let settled = |tab: &mut Tab| {
+            tab.used_at = at(3 * 86_400);
+            tab.unsettled_since = Some(at(10 * hour + 1));
+        };
+        assert_eq!(check_wish(settled, 5_000_000, 12 * hour, daily), "wait", "until tomorrow");
+        assert_eq!(check_wish(used, 15_000_000, 1, daily), "settle", "the operator's rules stay");
+        let weekly = wish(Every::Week, 0);
+        assert_eq!(check_wish(used, 5_000_000, 23 * hour, weekly), "wait", "Saturday");
+    }
+
+    #[test]
+    fn an_advice_counts_while_it_is_fresh_and_only_to_settle() {
+        let advised = |settle, since: i64| {
+            move |tab: &mut Tab| {
+                let (sentence, by) = ("because".to_owned(), "model".to_owned());
+                tab.advice = Some(Advice { settle, sentence, by, at: at(60 - since) });
+            }
+        };
+        assert_eq!(check(advised(true, 0), 5_000_000, 60, false), "settle");
+        assert_eq!(check(advised(true, 300), 5_000_000, 60, false), "wait", "stale");
+        assert_eq!(check(advised(true, 0), 950_000, 60, false), "wait", "below the minimum");
+        assert_eq!(check(advised(false, 0), 15_000_000, 60, false), "settle", "never put off");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Chain, Fold, Rows, chain_of, wide, within};
 use crate::id::{SessionId, TabId, TransferId};
-use crate::ledger::{Account, Cause, HoldState, Leg, Subject, Window};
+use crate::ledger::{Account, Cause, Counted, HoldState, Leg, Subject, Window};
 use crate::purchase::{Purchase, PurchaseState};
 use crate::settlement::{Settlement, SettlementState};
 use crate::tab::{LineRange, TabState};
@@ -168,13 +168,31 @@ pub(super) fn every_line_counts_under_every_cap(
                 breaches.push(format!("{id} puts {amount} on its tab and {counted} on {account}"));
             }
         }
-        let limits = chain.legs.iter().filter(|leg| matches!(debited(leg), Account::Limit(..)));
-        if limits.count() != due.len() {
+        let counts = |leg: &&Leg| match debited(leg) {
+            Account::Limit(who, Window::Budget(counted, _)) => {
+                let seller = !matches!(counted, Counted::Seller(id) if id != purchase.seller);
+                let party = who == owner || who == agent;
+                budget_is_kept(chain, leg, counted, amount, posted) && seller && party
+            }
+            account => due.contains(&account),
+        };
+        let mut limits = chain.legs.iter().filter(|leg| matches!(debited(leg), Account::Limit(..)));
+        if !limits.all(|leg| counts(&leg)) {
             breaches.push(format!("{id} counts under other windows than {due:?}"));
         }
         if chain.legs.iter().any(|leg| leg.room.is_none()) {
             breaches.push(format!("{id} uses room without a limit"));
         }
+    }
+}
+
+/// Whether a budget counts what is on the tab, or one purchase where it counts those.
+fn budget_is_kept(chain: &Chain, leg: &Leg, counted: Counted, amount: i128, posted: i128) -> bool {
+    let account = debited(leg);
+    let (made, kept) = (chain.made_on(debited, account), chain.posted_on(debited, account));
+    match counted {
+        Counted::Uses(_) => made == 1 && kept == i128::from(posted > 0),
+        Counted::Seller(_) | Counted::Spend(_) => made == amount && kept == posted,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The order of reasons, and every limit to the micro-unit.
 
+mod constraints;
+
 use super::*;
 use crate::id::{QuoteId, VaultId};
 use crate::party::Funding;
@@ -24,6 +26,7 @@ struct Case {
     seller_owns_url: bool,
     dealing: Dealing,
     used: Used,
+    budgets: Vec<(Budget, Micros)>,
     asked: Vec<Timestamp>,
     approved: bool,
     grant_room: Option<Micros>,
@@ -52,6 +55,7 @@ fn fine() -> Case {
         seller_owns_url: true,
         dealing: Dealing::Apart,
         used: Used::default(),
+        budgets: Vec::new(),
         asked: Vec::new(),
         approved: false,
         grant_room: None,
@@ -79,6 +83,7 @@ fn verdict(case: &Case) -> Decision {
         seller_owns_url: case.seller_owns_url,
         dealing: case.dealing,
         used: case.used,
+        budgets: &case.budgets,
         asked: &case.asked,
         approved: case.approved,
         grant_room: case.grant_room,

@@ -16,11 +16,12 @@ use crate::intent::{Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
+use crate::policy::{Policy, Schedule};
 use crate::problem::{Code, Refusal};
 use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
 use crate::time::Timestamp;
-use crate::treasurer::{Plan, count_small, plan};
+use crate::treasurer::{Advice, Plan, Wish, count_small, plan};
 use crate::unit::{
     Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
 };
@@ -84,6 +85,9 @@ pub struct Settlement {
     pub hold: TransferId,
     /// Why it was made, in one sentence.
     pub why: String,
+    /// What the advisor had said of the tab by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// When its oldest line was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -134,6 +138,26 @@ impl Record for Settlement {
     }
 }
 
+/// What an owner's policy says about its tabs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The most one may owe.
+    pub limit: Option<Micros>,
+    /// When the owner wants to be charged.
+    pub schedule: Option<Schedule>,
+}
+
+impl Terms {
+    /// The terms of an owner's policy; none where there is none that can be read.
+    pub fn of(policy: Option<&Policy>) -> Self {
+        let limits = policy.and_then(Policy::limits);
+        Self {
+            limit: limits.and_then(|limits| limits.tab_limit_micros),
+            schedule: limits.and_then(|limits| limits.settle),
+        }
+    }
+}
+
 /// Settles a tab, or ends it, if the treasurer's rules say so now.
 #[derive(Clone, Debug)]
 pub struct Settle {
@@ -153,8 +177,8 @@ pub struct Settle {
     pub asked: bool,
     /// The asker's name for this one wish; a repeat shows what came of it.
     pub key: Option<Key>,
-    /// The owner's own limit on the tab, for the treasurer's view of the room.
-    pub own_limit: Option<Micros>,
+    /// What the owner's policy says about its tabs, from a plain read.
+    pub terms: Terms,
     /// The operator's numbers.
     pub settings: Arc<Settings>,
 }
@@ -218,7 +242,8 @@ impl Unit for Settle {
         };
         let totals = view.totals(tab.owed())?;
         let room = self.room(view, owner)?;
-        match plan(tab, owner, &totals, room, self.asked, &self.settings, now) {
+        let wish = Wish { asked: self.asked, schedule: self.terms.schedule };
+        match plan(tab, owner, &totals, room, wish, &self.settings, now) {
             Plan::Wait { why } => Ok(Effects::answer(Settled::Waited(why))),
             Plan::Carry { why } => end(owner, tab, totals.collectible(), why),
             Plan::Settle { .. } if owner.funding.is_none() => Ok(Effects::answer(Settled::Waited(
@@ -278,7 +303,7 @@ impl Settle {
         for tab in owner.earlier_tabs.iter().filter(|tab| **tab != self.tab) {
             earlier = add(earlier, view.totals(Account::TabOwed(*tab).usd())?.owed())?;
         }
-        Ok(room(self.own_limit, credit_line(owner, &self.settings), earlier))
+        Ok(room(self.terms.limit, credit_line(owner, &self.settings), earlier))
     }
 
     /// A new settlement over everything that is in none.
@@ -313,6 +338,7 @@ impl Settle {
             intent: self.intent,
             hold: self.hold,
             why,
+            advice: tab.advice.clone().filter(|it| it.is_fresh(now)),
             since: tab.unsettled_since,
             invoice_id: self.invoice(tab.id, n),
             paypal_order: None,

@@ -15,6 +15,7 @@
 
 mod approvals;
 mod authorize;
+mod budgets;
 mod caps;
 mod invariants;
 mod ledger;

@@ -28,7 +28,7 @@ use earnest_core::quote::{Price, Quote, Resource};
 use earnest_core::report::{Expire, LateLine, Resolve, Step, Tick, Told};
 use earnest_core::reversal::{Book, Captured, Note};
 use earnest_core::settings::Settings;
-use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
+use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement, Terms};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::time::{SignedDuration, Timestamp, Zone};
 use earnest_core::unit::{Record, Unit};
@@ -605,7 +605,7 @@ impl World {
     }
 
     pub fn treasure(&self, owner: OwnerId, tab: TabId, asked: bool) -> Settled {
-        let limits = self.row::<Policy>(PolicySubject::Owner(owner)).limits().cloned();
+        let policy = self.row::<Policy>(PolicySubject::Owner(owner));
         self.run(Settle {
             owner,
             tab,
@@ -615,7 +615,7 @@ impl World {
             epoch: "e1".to_owned(),
             asked,
             key: None,
-            own_limit: limits.and_then(|limits| limits.tab_limit_micros),
+            terms: Terms::of(Some(&policy)),
             settings: self.settings.clone(),
         })
         .unwrap()

@@ -12,7 +12,7 @@ use earnest_core::intent::{Charge, Fate, Intent, Purpose};
 use earnest_core::ledger::Window;
 use earnest_core::money::Micros;
 use earnest_core::party::{ApiKey, Principal};
-use earnest_core::policy::{Limits, Policy, PolicySubject, Rate};
+use earnest_core::policy::{Constraint, Every, Limits, Policy, PolicySubject, Rate, SellerBudget};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::quote::{Price, Quote};
 use earnest_core::report::{Step, Tick};
@@ -23,6 +23,7 @@ use earnest_core::time::Zone;
 use earnest_core::vault::Remove;
 use earnest_core::voucher::{self, Claims, ReportOutcome};
 use earnest_store::SubmitError;
+use serde_json::json;
 
 use super::Random;
 use super::follow::Followed;
@@ -468,12 +469,33 @@ impl Life {
             approve_above_micros: some(2_000_000),
             tab_limit_micros: some(9_000_000).filter(|_| of_owner),
             rate: self.random.one_in(4).then_some(Rate { count: 5, per_seconds: 60 }),
-            sellers: None,
-            listings: None,
+            ..Limits::default()
         };
+        let (seller_budgets, constraints) = (self.budgets(), self.constraints());
+        let limits = Limits { seller_budgets, constraints, ..limits };
         let what = format!("{subject}: {limits:?}");
         self.world.limit(subject, buyer.owner, limits);
         what
+    }
+
+    fn budgets(&mut self) -> Option<Vec<SellerBudget>> {
+        let shop = self.random.pick(&self.shops)?.id;
+        if !self.random.one_in(3) {
+            return None;
+        }
+        let every = *self.random.pick(&[Every::Day, Every::Week, Every::Month])?;
+        let cap_micros = micros(i64::try_from(self.random.below(8_000_000)).unwrap());
+        Some(vec![SellerBudget { seller: shop, every, cap_micros }])
+    }
+
+    fn constraints(&mut self) -> Option<Vec<Constraint>> {
+        let budget = json!({ "type": "payment.budget", "currency": "USD", "max": 25 });
+        let often = json!({ "type": "payment.agent_recurrence", "frequency": "WEEKLY",
+            "max_occurrences": 40 });
+        let demand = json!({ "type": "payment.agent_recurrence", "frequency": "ON_DEMAND",
+            "max_occurrences": 30 });
+        let raw = self.random.pick(&[budget, often, demand])?.clone();
+        self.random.one_in(4).then(|| vec![Constraint::read(raw)])
     }
 
     fn zone(&mut self) -> String {
