@@ -8,6 +8,7 @@
 
 mod budget;
 mod constraint;
+pub mod dry_run;
 mod limits;
 mod period;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::PolicySubject;
 use super::budget::{MAX_SELLER_BUDGETS, SellerBudget};
-use super::constraint::{Constraint, MAX_CONSTRAINTS};
+use super::constraint::{Constraint, MAX_CONSTRAINTS, Rule};
 use super::period::Every;
 use crate::id::SellerId;
 use crate::money::Micros;
@@ -191,6 +191,16 @@ impl Limits {
             constraints: self.constraints.clone().or_else(|| owner.constraints.clone()),
             settle: owner.settle,
         }
+    }
+
+    /// The constraints that deny every purchase because they are not understood, and why.
+    pub fn not_obeyed(&self) -> Vec<String> {
+        let all = self.constraints.iter().flatten();
+        let unknown = all.filter_map(|constraint| match &constraint.rule {
+            Rule::Unknown(why) => Some(format!("`{}`: {why}", constraint.kind())),
+            _ => None,
+        });
+        unknown.collect()
     }
 
     /// Whether nothing is counted beside session and day.

@@ -114,7 +114,8 @@ fn a_recurrence_counts_purchases_and_a_failed_one_was_none() {
         world.set_clock("2026-12-02T08:00:00Z");
         let price = world.fixed(&shop, 70_000);
         assert_eq!(world.word(buyer, "third", &price), "policy_denied/constraint", "twice at most");
-        let uses = Window::Budget(Counted::Uses(constraint.tag()), Every::Ever.of(date(2026, 12, 2)));
+        let uses =
+            Window::Budget(Counted::Uses(constraint.tag()), Every::Ever.of(date(2026, 12, 2)));
         let account = Account::Limit(Subject::Agent(buyer.agent), uses);
         assert_eq!(world.totals(account.usd()).debits_posted.get(), 2);
         world.check();

@@ -112,6 +112,7 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(policies::get, policies::set))
         .routes(routes!(policies::versions))
         .routes(routes!(policies::revert))
+        .routes(routes!(policies::dry_run))
         .routes(routes!(sellers::create, sellers::list))
         .routes(routes!(sellers::get))
         .routes(routes!(sellers::add_key))

@@ -4,17 +4,20 @@ use axum::extract::State;
 use earnest_core::admin::{NewLimits, SetPolicy};
 use earnest_core::id::{AgentId, OwnerId};
 use earnest_core::money::AmountInput;
-use earnest_core::policy::{Limits, Policy, PolicySubject, PolicyVersion, Rate};
+use earnest_core::policy::{
+    Constraint, Every, Limits, Policy, PolicySubject, PolicyVersion, Rate, Schedule, SellerBudget,
+};
 use earnest_core::problem::{Code, Refusal};
 use http::HeaderMap;
 use serde::Deserialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{AsOwner, not_here};
 use super::error::{ApiResult, refuse};
 use super::read::{Json, Paging, Path, Query, id, if_match};
-use super::view::{self, List, PolicyView, Problem};
+use super::view::{self, DryRunView, List, PolicyView, Problem};
 use crate::app::App;
+use crate::flow::policy::{self as flow, MAX_DAYS};
 
 /// `owner` (or the owner's id), or an agent's id.
 fn subject(owner: OwnerId, text: &str) -> ApiResult<PolicySubject> {
@@ -74,6 +77,39 @@ pub struct LimitsBody {
     /// The most a tab may owe; on the owner's policy only.
     #[schema(value_type = Option<serde_json::Value>)]
     tab_limit_micros: Option<AmountInput>,
+    /// The most for single sellers in each day, week or month.
+    seller_budgets: Option<Vec<SellerBudgetBody>>,
+    /// Constraints as an AP2 payment mandate writes them: `payment.amount_range`,
+    /// `payment.allowed_payees`, `payment.budget`, `payment.agent_recurrence` and
+    /// `payment.execution_date`. Every one binds; one that is not known denies every purchase.
+    constraints: Option<Vec<serde_json::Value>>,
+    /// When you want to be charged; on the owner's policy only. Never later than without it.
+    settle: Option<ScheduleBody>,
+}
+
+/// The most for one seller in each day, week or month.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SellerBudgetBody {
+    /// `sel_…`
+    seller: String,
+    /// `day`, `week` or `month`, in the owner's zone.
+    #[schema(value_type = String)]
+    every: Every,
+    /// The most: `"$5.00"` or micro-units.
+    #[schema(value_type = serde_json::Value)]
+    cap_micros: AmountInput,
+}
+
+/// Times at which a tab is settled.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleBody {
+    /// `day`, `week` (on Mondays) or `month` (on the first).
+    #[schema(value_type = String)]
+    every: Every,
+    /// The hour, 0 to 23, in the owner's zone.
+    hour: i8,
 }
 
 impl LimitsBody {
@@ -85,6 +121,13 @@ impl LimitsBody {
         let seller = |text: &String| {
             text.parse().map_err(|_| refuse(Code::ValidationFailed, "`sellers` holds ids: sel_…"))
         };
+        let budget = |body: SellerBudgetBody| {
+            let cap_micros = body.cap_micros.price(most).map_err(Refusal::from)?;
+            Ok(SellerBudget { seller: seller(&body.seller)?, every: body.every, cap_micros })
+        };
+        let budgets: Option<ApiResult<Vec<_>>> =
+            self.seller_budgets.map(|list| list.into_iter().map(budget).collect());
+        let read = |list: Vec<_>| list.into_iter().map(Constraint::read).collect();
         let sellers = self.sellers.map(|list| list.iter().map(seller).collect::<ApiResult<_>>());
         Ok(Limits {
             per_call_cap_micros: amount(self.per_call_cap_micros)?,
@@ -95,6 +138,9 @@ impl LimitsBody {
             sellers: sellers.transpose()?,
             listings: self.listings,
             tab_limit_micros: amount(self.tab_limit_micros)?,
+            seller_budgets: budgets.transpose()?,
+            constraints: self.constraints.map(read),
+            settle: self.settle.map(|body| Schedule { every: body.every, hour: body.hour }),
         })
     }
 }
@@ -175,4 +221,38 @@ pub async fn revert(
     Json(body): Json<Revert>,
 ) -> ApiResult<Tagged> {
     change(&app, owner, &text, &headers, NewLimits::Version(body.version)).await
+}
+
+/// Over how many days.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct Over {
+    /// From 1 to 30; 30 unless given.
+    days: Option<u8>,
+}
+
+/// What these limits would have said to the purchases of the last days. Changes nothing.
+#[utoipa::path(post, path = "/v1/policies/{subject}/dry-run", tag = "owner", security(("key" = [])), request_body = LimitsBody,
+    params(("subject" = String, Path, description = "owner, or agt_…"), Over),
+    responses((status = 200, body = DryRunView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn dry_run(
+    State(app): State<App>,
+    AsOwner(owner): AsOwner,
+    Path(text): Path<String>,
+    Query(over): Query<Over>,
+    Json(body): Json<LimitsBody>,
+) -> ApiResult<axum::Json<DryRunView>> {
+    let days = over.days.unwrap_or(MAX_DAYS);
+    if !(1..=MAX_DAYS).contains(&days) {
+        return Err(refuse(Code::ValidationFailed, "`days` is from 1 to 30"));
+    }
+    let row = find(&app, owner, &text)?;
+    let limits = body.read(&app)?;
+    limits.check(row.subject)?;
+    // A month of purchases is read: not on a thread that serves others.
+    let tried =
+        tokio::task::spawn_blocking(move || flow::dry_run(&app, owner, &row, &limits, days));
+    let tried = tried.await.map_err(|_| refuse(Code::Internal, "the dry run broke off"))??;
+    Ok(axum::Json(tried))
 }

@@ -1,8 +1,10 @@
 //! What the API shows: one shape a noun, made from rows. Rows may change; these are promises.
 
+use std::collections::BTreeMap;
+
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::party::{Agent, ApiKey, Owner, Seller};
-use earnest_core::policy::Policy;
+use earnest_core::policy::{Limits, Policy};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
@@ -346,6 +348,8 @@ pub struct SettlementView {
     pub status: String,
     /// Why it was made.
     pub why: String,
+    /// What the advisor had said, where there is one.
+    pub advice: Option<String>,
     /// The sum of its lines.
     pub lines_micros: i64,
     /// Below a cent, from before.
@@ -388,6 +392,7 @@ pub fn settlement(row: &Settlement, unknown: bool, receipt_url: Option<String>) 
         attempt: row.attempt,
         status: if unknown { "unknown".to_owned() } else { text(&row.state) },
         why: row.why.clone(),
+        advice: row.advice.as_ref().map(|advice| advice.sentence.clone()),
         lines_micros: row.lines_micros.get(),
         carry_in_micros: row.carry_in_micros.get(),
         carry_out_micros: row.carry_out_micros.get(),
@@ -612,6 +617,8 @@ pub struct PolicyView {
     pub set_at: String,
     /// The limits as written; null inherits or sets no limit.
     pub limits: Value,
+    /// Constraints that are not obeyed here, and why: each denies every purchase.
+    pub not_obeyed: Vec<String>,
 }
 
 /// Shows a policy.
@@ -621,7 +628,59 @@ pub fn policy(row: &Policy) -> PolicyView {
         version: row.version,
         set_at: row.set_at.to_string(),
         limits: row.limits.clone(),
+        not_obeyed: row.limits().map(Limits::not_obeyed).unwrap_or_default(),
     }
+}
+
+/// What limits would have said to the purchases of the last days.
+#[derive(Serialize, ToSchema)]
+pub struct DryRunView {
+    /// From when on.
+    pub since: String,
+    /// How many purchases were asked for since.
+    pub purchases: usize,
+    /// Whether there were more, of which only the newest were tried.
+    pub truncated: bool,
+    /// What became of them.
+    pub was: VerdictView,
+    /// What would have.
+    pub would: VerdictView,
+    /// How many would have had another answer.
+    pub changed: usize,
+    /// The newest of those, 100 at most.
+    pub changes: Vec<TriedView>,
+}
+
+/// Purchases by their answer.
+#[derive(Default, Serialize, ToSchema)]
+pub struct VerdictView {
+    /// They passed.
+    pub allowed: usize,
+    /// They waited for their owner.
+    pub waiting: usize,
+    /// They were refused, by reason.
+    pub denied: BTreeMap<String, usize>,
+    /// What those that passed cost.
+    pub spent_micros: i64,
+}
+
+/// A purchase that would have had another answer.
+#[derive(Serialize, ToSchema)]
+pub struct TriedView {
+    /// Which.
+    pub purchase: String,
+    /// Whose.
+    pub agent: String,
+    /// When it was asked for.
+    pub at: String,
+    /// Its price.
+    pub price_micros: i64,
+    /// `allowed`, `waiting`, or the reason of the refusal.
+    pub was: String,
+    /// The same under the limits that were tried.
+    pub would: String,
+    /// Why it would have been refused.
+    pub why: Option<String>,
 }
 
 /// Where a receipt of a settlement is shown, if it is signed.

@@ -67,6 +67,19 @@ pub struct Limits {
     /// The most that your tab may owe.
     #[arg(long, allow_hyphen_values = true, value_name = "AMOUNT")]
     pub tab_limit: Option<String>,
+    /// The most for one seller in each day, week or month: sel_…=5.00/week; repeat it for several.
+    #[arg(long = "seller-budget", value_name = "SELLER=AMOUNT/WINDOW")]
+    pub seller_budgets: Vec<String>,
+    /// A file with constraints as an AP2 payment mandate writes them, a JSON list; - reads them from
+    /// standard input.
+    #[arg(long, value_name = "FILE")]
+    pub constraints: Option<std::path::PathBuf>,
+    /// When you want to be charged, in your zone: day@18, week@9 (Mondays) or month@0 (the first).
+    #[arg(long, value_name = "WINDOW@HOUR")]
+    pub settle: Option<String>,
+    /// Changes nothing: says what the limits would have said to the purchases of the last 30 days.
+    #[arg(long)]
+    pub dry_run: bool,
     /// A limit to take away: an agent then inherits yours, you then have none.
     #[arg(long, value_name = "LIMIT")]
     pub clear: Vec<Limit>,
@@ -91,6 +104,12 @@ pub enum Limit {
     Listing,
     /// `--tab-limit`
     TabLimit,
+    /// `--seller-budget`
+    SellerBudget,
+    /// `--constraints`
+    Constraints,
+    /// `--settle`
+    Settle,
 }
 
 impl Limit {
@@ -104,6 +123,9 @@ impl Limit {
             Self::Seller => "sellers",
             Self::Listing => "listings",
             Self::TabLimit => "tab_limit_micros",
+            Self::SellerBudget => "seller_budgets",
+            Self::Constraints => "constraints",
+            Self::Settle => "settle",
         }
     }
 }
@@ -133,6 +155,17 @@ impl Limits {
                 changes.insert(limit.member().to_owned(), json!(names));
             }
         }
+        if !self.seller_budgets.is_empty() {
+            let budgets = self.seller_budgets.iter().map(|text| read_budget(text));
+            let budgets = budgets.collect::<Result<Vec<_>, _>>()?;
+            changes.insert(Limit::SellerBudget.member().to_owned(), budgets.into());
+        }
+        if let Some(file) = &self.constraints {
+            changes.insert(Limit::Constraints.member().to_owned(), read_constraints(file)?);
+        }
+        if let Some(text) = &self.settle {
+            changes.insert(Limit::Settle.member().to_owned(), read_schedule(text)?);
+        }
         for limit in &self.clear {
             if changes.insert(limit.member().to_owned(), Value::Null).is_some() {
                 let why = format!("`{}` is set and cleared at once", limit.member());
@@ -154,6 +187,64 @@ fn read_rate(text: &str) -> Result<Value, Failure> {
     let (count, per_seconds) =
         read().ok_or_else(|| Failure::usage(format!("--rate: `{text}` is not like 120/60")))?;
     Ok(json!({ "count": count, "per_seconds": per_seconds }))
+}
+
+fn read_budget(text: &str) -> Result<Value, Failure> {
+    let unlike =
+        || Failure::usage(format!("--seller-budget: `{text}` is not like sel_…=5.00/week"));
+    let (seller, rest) = text.split_once('=').ok_or_else(unlike)?;
+    let (amount, every) = rest.rsplit_once('/').ok_or_else(unlike)?;
+    let cap = super::amount(amount)?.get();
+    Ok(json!({ "seller": seller, "every": every, "cap_micros": cap }))
+}
+
+fn read_schedule(text: &str) -> Result<Value, Failure> {
+    let read = || {
+        let (every, hour) = text.split_once('@')?;
+        Some((every, hour.parse::<i8>().ok()?))
+    };
+    let (every, hour) =
+        read().ok_or_else(|| Failure::usage(format!("--settle: `{text}` is not like day@18")))?;
+    Ok(json!({ "every": every, "hour": hour }))
+}
+
+fn read_constraints(file: &std::path::Path) -> Result<Value, Failure> {
+    let read = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let name = file.display();
+    let text = read.map_err(|why| Failure::usage(format!("--constraints {name}: {why}")))?;
+    let list: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|why| Failure::usage(format!("--constraints {name}: not a JSON list: {why}")))?;
+    Ok(list.into())
+}
+
+/// What a dry run found, for people.
+fn tried_in_words(row: &Value) -> String {
+    let part = |name: &str| row.get(name).cloned().unwrap_or_default();
+    let count = |verdicts: &Value| {
+        let denied = verdicts.get("denied").and_then(Value::as_object);
+        let denied = denied.into_iter().flatten().map(|(why, count)| format!("{count} {why}"));
+        let denied: Vec<_> = denied.collect();
+        let denied = if denied.is_empty() { "none".to_owned() } else { denied.join(", ") };
+        let spent =
+            verdicts.get("spent_micros").and_then(Value::as_i64).map_or_else(String::new, dollars);
+        format!(
+            "{} allowed for {spent}, {} waiting, refused: {denied}",
+            text(verdicts, "allowed"),
+            text(verdicts, "waiting"),
+        )
+    };
+    let more = if part("truncated") == true { " (the newest; there were more)" } else { "" };
+    facts(&[
+        ("since", text(row, "since")),
+        ("purchases", format!("{}{more}", text(row, "purchases"))),
+        ("was", count(&part("was"))),
+        ("would be", count(&part("would"))),
+        ("changed", text(row, "changed")),
+    ])
 }
 
 /// Runs the command.
@@ -180,6 +271,12 @@ pub async fn run(command: Policy, style: &Style) -> Ended {
             };
             whole.extend(changes);
             whole.retain(|_, value| !value.is_null());
+            if limits.dry_run {
+                let call = client.call(Role::Owner, Method::POST, format!("{path}/dry-run"));
+                let row = call.body(Value::Object(whole)).send().await?.json()?;
+                style.object(&row, || tried_in_words(&row))?;
+                return Ok(std::process::ExitCode::SUCCESS);
+            }
             let call = client.call(Role::Owner, Method::PUT, path).if_match(&etag);
             let row = call.body(Value::Object(whole)).send().await?.json()?;
             style.changed(&row, &in_a_line(&row), &again)?;
@@ -227,18 +324,32 @@ fn limits_of(row: &Value) -> Vec<(&'static str, String)> {
             Limit::Seller => "sellers",
             Limit::Listing => "listings",
             Limit::TabLimit => "tab limit",
+            Limit::SellerBudget => "seller budgets",
+            Limit::Constraints => "constraints",
+            Limit::Settle => "charged every",
         };
         let value = match value {
             Value::Number(micros) => micros.as_i64().map_or_else(|| micros.to_string(), dollars),
-            Value::Array(names) => {
-                let names = names.iter().map(|name| name.as_str().unwrap_or_default());
-                names.collect::<Vec<_>>().join(" ")
+            Value::Array(names) => names.iter().map(in_short).collect::<Vec<_>>().join(" "),
+            schedule if *limit == Limit::Settle => {
+                format!("{} at {}:00", text(schedule, "every"), text(schedule, "hour"))
             }
             rate => format!("{} in {} s", text(rate, "count"), text(rate, "per_seconds")),
         };
         set.push((name, value));
     }
     set
+}
+
+/// One entry of a list in a policy: a name, a budget, or a constraint by its type.
+fn in_short(entry: &Value) -> String {
+    if let Some(name) = entry.as_str() {
+        return name.to_owned();
+    }
+    match entry.get("cap_micros").and_then(Value::as_i64) {
+        Some(cap) => format!("{}={}/{}", text(entry, "seller"), dollars(cap), text(entry, "every")),
+        None => text(entry, "type"),
+    }
 }
 
 fn limits_in_words(row: &Value) -> String {
@@ -264,5 +375,10 @@ fn in_words(row: &Value) -> String {
         all.push(("limits", "none of its own".to_owned()));
     }
     all.extend(set);
+    let not_obeyed = row.get("not_obeyed").and_then(Value::as_array);
+    for why in not_obeyed.into_iter().flatten() {
+        let why = why.as_str().unwrap_or_default();
+        all.push(("DENIES ALL", format!("the constraint {why}")));
+    }
     facts(&all)
 }

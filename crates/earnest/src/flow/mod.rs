@@ -6,6 +6,7 @@ pub mod hook;
 pub mod origin;
 pub mod party;
 pub mod paypal;
+pub mod policy;
 pub mod purchase;
 pub mod receipt;
 pub mod report;

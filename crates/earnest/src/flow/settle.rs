@@ -7,10 +7,10 @@ use earnest_core::money::{Currency, Micros};
 use earnest_core::party::Owner;
 use earnest_core::policy::{Policy, PolicySubject};
 use earnest_core::reversal::Note;
-use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement};
+use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement, Terms};
 use earnest_core::suspense::BookUnasked;
 use earnest_core::tab::{Tab, credit_line, room};
-use earnest_core::treasurer::{self, Plan};
+use earnest_core::treasurer::{self, Plan, Wish};
 use earnest_core::unit::Key;
 use earnest_paypal::evidence::{self as search, Evidence as Found};
 use earnest_paypal::orders::OrderStatus;
@@ -32,7 +32,8 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
     let missing = || FlowError::Broken(format!("owner {} is missing", tab.owner));
     let owner = reader.row::<Owner>(tab.owner)?.ok_or_else(missing)?;
     let room = room_of(app, &owner, tab.id)?;
-    Ok(treasurer::plan(tab, &owner, &totals, room, false, &app.settings, app.now()))
+    let wish = Wish { asked: false, schedule: terms(app, tab.owner)?.schedule };
+    Ok(treasurer::plan(tab, &owner, &totals, room, wish, &app.settings, app.now()))
 }
 
 /// What a tab may owe now, by a plain read: as the next purchase on it will find it.
@@ -45,17 +46,16 @@ pub fn room_of(app: &App, owner: &Owner, tab: TabId) -> Result<Micros, FlowError
         let owed = app.store.reader().totals(&Account::TabOwed(*id).usd())?.owed();
         earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);
     }
-    Ok(room(own_limit(app, owner.id)?, credit_line(owner, &app.settings), earlier))
+    Ok(room(terms(app, owner.id)?.limit, credit_line(owner, &app.settings), earlier))
 }
 
-/// The owner's own limit on a tab, if its policy sets one.
+/// What the owner's policy says about its tabs.
 ///
 /// # Errors
 /// When the books cannot be read.
-pub fn own_limit(app: &App, owner: OwnerId) -> Result<Option<Micros>, FlowError> {
+pub fn terms(app: &App, owner: OwnerId) -> Result<Terms, FlowError> {
     let policy = app.store.reader().row::<Policy>(PolicySubject::Owner(owner))?;
-    let limits = policy.as_ref().and_then(Policy::limits);
-    Ok(limits.and_then(|limits| limits.tab_limit_micros))
+    Ok(Terms::of(policy.as_ref()))
 }
 
 /// Asks the treasurer's rules about a tab and commits what they say. `asked` is somebody's wish.
@@ -69,7 +69,7 @@ pub async fn settle(
     asked: bool,
     key: Option<Key>,
 ) -> Result<Settled, FlowError> {
-    let own_limit = own_limit(app, owner)?;
+    let terms = terms(app, owner)?;
     let unit = Settle {
         owner,
         tab,
@@ -79,7 +79,7 @@ pub async fn settle(
         epoch: app.store.epoch().to_owned(),
         asked,
         key,
-        own_limit,
+        terms,
         settings: app.settings.clone(),
     };
     let settled = app.store.submit(unit).await?;

@@ -164,7 +164,7 @@ fn show_with(
         icon,
         word,
         waits,
-        spent: facts::spent(app, &by.owner, &agent, row.amount_micros)?,
+        spent: facts::spent(app, &by.owner, &agent, row)?,
         next: next(app, by, row, &question, &agent)?,
         question,
         remarks,

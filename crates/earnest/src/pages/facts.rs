@@ -4,10 +4,10 @@
 
 use earnest_core::approval::Approval;
 use earnest_core::id::SessionId;
-use earnest_core::ledger::AccountId;
+use earnest_core::ledger::{Account, AccountId, Counted, Subject, Window};
 use earnest_core::money::Micros;
 use earnest_core::party::{Agent, Owner};
-use earnest_core::policy::{Policy, PolicySubject, in_force};
+use earnest_core::policy::{Budget, Policy, PolicySubject, budgets, in_force};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::tab::{Tab, limit_accounts};
 use earnest_core::time::{Timestamp, Zone, seconds_between};
@@ -40,13 +40,19 @@ pub(super) struct Spent {
 }
 
 /// Reads what an agent's purchase counts against.
-pub(super) fn spent(app: &App, owner: &Owner, agent: &Agent, amount: Micros) -> ApiResult<Spent> {
-    let (reader, now) = (app.store.reader(), app.now());
+pub(super) fn spent(
+    app: &App,
+    owner: &Owner,
+    agent: &Agent,
+    approval: &Approval,
+) -> ApiResult<Spent> {
+    let (reader, now, amount) = (app.store.reader(), app.now(), approval.amount_micros);
     let mut in_the_way = standing(owner, agent);
     let policy = |subject| reader.row::<Policy>(subject);
-    let of_owner = policy(PolicySubject::Owner(owner.id))?;
-    let of_agent = policy(PolicySubject::Agent(agent.id))?;
-    let (of_owner, of_agent) = match in_force(of_owner.as_ref(), of_agent.as_ref()) {
+    let owner_policy = policy(PolicySubject::Owner(owner.id))?;
+    let agent_policy = policy(PolicySubject::Agent(agent.id))?;
+    let (owner_policy, agent_policy) = (owner_policy.as_ref(), agent_policy.as_ref());
+    let (of_owner, of_agent) = match in_force(owner_policy, agent_policy) {
         Ok(limits) => limits,
         Err(refusal) => {
             in_the_way.push(sentence(&refusal.detail));
@@ -70,6 +76,17 @@ pub(super) fn spent(app: &App, owner: &Owner, agent: &Agent, amount: Micros) -> 
         ("This session, all agents".to_owned(), used(all_session)?, of_owner.session_cap_micros),
         ("This session, this agent".to_owned(), used(one_session)?, of_agent.session_cap_micros),
     ];
+    let parties = (owner.id, agent.id, approval.seller);
+    for budget in budgets(owner_policy, agent_policy, parties, zone.day(now)) {
+        let used = used(budget.account)?;
+        match budget_name(&budget) {
+            Some(name) => limits.push((name, used, Some(budget.cap))),
+            None if used >= budget.cap => {
+                in_the_way.push("It may not buy so often: a constraint of the policy.".to_owned());
+            }
+            None => {}
+        }
+    }
     let (owed, room) = match &tab {
         Some(tab) => (reader.totals(&tab.owed())?.owed(), settle::room_of(app, owner, tab.id)?),
         None => {
@@ -100,6 +117,22 @@ pub(super) fn spent(app: &App, owner: &Owner, agent: &Agent, amount: Micros) -> 
         ));
     }
     Ok(Spent { rows, in_the_way })
+}
+
+/// What a budget is called on the page; `None` where it counts purchases and no money.
+fn budget_name(budget: &Budget) -> Option<String> {
+    let Account::Limit(subject, Window::Budget(counted, period)) = budget.account.account else {
+        return None;
+    };
+    let whose = match subject {
+        Subject::Owner(_) => "all agents",
+        Subject::Agent(_) => "this agent",
+    };
+    match counted {
+        Counted::Seller(_) => Some(format!("This seller, this {}, {whose}", period.every.as_str())),
+        Counted::Spend(_) => Some(format!("Budget, {whose}")),
+        Counted::Uses(_) => None,
+    }
 }
 
 /// What stops every purchase of that agent.

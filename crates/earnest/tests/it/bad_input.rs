@@ -71,7 +71,7 @@ pub async fn samples(world: &World) -> Vec<Sample> {
                 "decision": "grant", "cap": "$5.00", "for_seconds": 600,
             }),
         ),
-        sample("owner", "PUT", "/v1/policies/owner", first(), owner_limits),
+        sample("owner", "PUT", "/v1/policies/owner", first(), owner_limits.clone()),
         sample("owner", "PUT", &format!("/v1/policies/{agent}"), first(), limits),
         sample(
             "owner",
@@ -80,6 +80,7 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             vec![("if-match", "\"2\"".to_owned())],
             json!({ "version": 1 }),
         ),
+        sample("owner", "POST", "/v1/policies/owner/dry-run?days=30", none(), owner_limits.clone()),
         sample(
             "operator",
             "POST",

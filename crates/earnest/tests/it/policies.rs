@@ -478,3 +478,77 @@ async fn the_rate_is_a_sliding_window_with_an_exact_wait() {
         assert_eq!(world.cheap(1_000, "r-3").await.status, 201);
     }
 }
+
+/// What is tried is what would have happened: the dry run of other limits tells the numbers that the
+/// limits themselves then bring about for the same purchases.
+#[tokio::test]
+async fn a_dry_run_says_what_the_limits_would_have_said() {
+    let world = World::ready().await;
+    world.policy("owner", json!({})).await;
+    world.policy(&world.agent_id(), json!({})).await;
+    for n in 0..6 {
+        world.spend(300_000, &format!("bought-{n}")).await;
+    }
+    world.cheap(40_000, "held").await.expect(201);
+    let path = "/v1/policies/owner/dry-run";
+    let ask = |limits: Value| {
+        let world = &world;
+        async move { world.post("owner", path, limits).await.expect(200) }
+    };
+    let mark = world.mark();
+    let same = ask(json!({})).await;
+    assert_eq!((&same["purchases"], &same["changed"]), (&json!(7), &json!(0)), "{same}");
+    assert_eq!(same["was"], same["would"]);
+    assert_eq!(same["would"]["spent_micros"], 1_840_000);
+
+    let day = ask(json!({ "day_cap_micros": "$1.00" })).await;
+    assert_eq!(day["would"]["allowed"], 4, "three of $0.30 and the one of $0.04: {day}");
+    assert_eq!(day["would"]["denied"], json!({ "daily_cap": 3 }));
+    assert_eq!(day["would"]["spent_micros"], 940_000);
+    assert_eq!(day["changed"], 3);
+    assert_eq!(day["changes"][0]["would"], "daily_cap");
+
+    let asked = ask(json!({ "approve_above_micros": "$0.05" })).await;
+    assert_eq!(asked["would"]["waiting"], 6, "{asked}");
+    let rate = ask(json!({ "rate": { "count": 2, "per_seconds": 86_400 } })).await;
+    assert_eq!(rate["would"]["denied"], json!({ "rate_limit": 5 }), "{rate}");
+    let often = json!({ "type": "payment.agent_recurrence", "frequency": "DAILY" });
+    let often = ask(json!({ "constraints": [often] })).await;
+    assert_eq!(often["would"]["allowed"], 1, "{often}");
+    let budget = json!({ "seller": world.seller_id(), "every": "week", "cap_micros": "$0.65" });
+    let budget = ask(json!({ "seller_budgets": [budget] })).await;
+    assert_eq!(budget["would"]["denied"], json!({ "seller_budget": 4 }), "{budget}");
+    world.assert_untouched(mark, "a dry run");
+
+    // Agents learn nothing from it, and nobody tries what could not be set.
+    assert_eq!(world.post("agent", path, json!({})).await.refusal(), "not_found");
+    for (path, body) in [
+        (format!("{path}?days=0"), json!({})),
+        (format!("{path}?days=31"), json!({})),
+        (path.to_owned(), json!({ "settle": { "every": "year", "hour": 0 } })),
+        (
+            path.to_owned(),
+            json!({ "seller_budgets": [{ "seller": "x", "every": "day",
+            "cap_micros": 1 }] }),
+        ),
+    ] {
+        assert_eq!(world.post("owner", &path, body).await.refusal(), "validation_failed", "{path}");
+    }
+    // A month later nothing is left to try.
+    world.advance(31 * 86_400);
+    assert_eq!(ask(json!({})).await["purchases"], 0);
+}
+
+/// A constraint nobody here obeys is kept, said, and denies.
+#[tokio::test]
+async fn a_constraint_that_is_not_obeyed_is_said_and_denies() {
+    let world = World::ready().await;
+    let set = json!({ "constraints": [{ "type": "payment.colour", "is": "green" }] });
+    world.policy("owner", set).await;
+    let read = world.get("owner", "/v1/policies/owner").await.expect(200);
+    assert_eq!(read["not_obeyed"], json!(["`payment.colour`: its type is not obeyed here"]));
+    let denied = world.cheap(10_000, "any").await;
+    assert_eq!(denied.refusal(), "policy_denied/constraint");
+    world.policy("owner", json!({})).await;
+    world.cheap(10_000, "again").await.expect(201);
+}

@@ -1,0 +1,150 @@
+//! Trying limits on what was bought, before they are set.
+
+use std::collections::BTreeMap;
+
+use earnest_core::id::{AgentId, OwnerId};
+use earnest_core::money::Micros;
+use earnest_core::party::{Agent, Owner};
+use earnest_core::policy::dry_run::{Trial, Tried, Verdict};
+use earnest_core::policy::{Limits, Policy, PolicySubject};
+use earnest_core::problem::Refusal;
+use earnest_core::purchase::Purchase;
+use earnest_core::time::{Timestamp, after};
+
+use crate::api::auth::not_here;
+use crate::api::error::ApiResult;
+use crate::api::view::{DryRunView, TriedView, VerdictView};
+use crate::app::App;
+
+/// How far back a dry run may look.
+pub const MAX_DAYS: u8 = 30;
+/// The most purchases that are tried: the newest.
+const MAX_PURCHASES: usize = 50_000;
+/// The most that are listed one by one: the newest whose verdict would have been another.
+const MAX_LISTED: usize = 100;
+/// How many rows are read at once.
+const PAGE: usize = 1_000;
+
+/// Tries `limits` for the subject of `row` on the purchases of the last days. What an owner's other
+/// agents bought counts under the owner's limits, and is reported where the owner's are tried.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn dry_run(
+    app: &App,
+    owner: OwnerId,
+    row: &Policy,
+    limits: &Limits,
+    days: u8,
+) -> ApiResult<DryRunView> {
+    let reader = app.store.reader();
+    let since = after(app.now(), -i64::from(days).saturating_mul(86_400));
+    let (purchases, truncated) = bought(app, owner, since)?;
+    let mut agents: BTreeMap<AgentId, Agent> = BTreeMap::new();
+    let mut policies: BTreeMap<String, Policy> = BTreeMap::new();
+    let mut keep = |subject: PolicySubject| -> ApiResult<()> {
+        if let Some(policy) = reader.row::<Policy>(subject)? {
+            policies.insert(subject.to_string(), policy);
+        }
+        Ok(())
+    };
+    keep(PolicySubject::Owner(owner))?;
+    for purchase in &purchases {
+        if !agents.contains_key(&purchase.agent)
+            && let Some(agent) = reader.row::<Agent>(purchase.agent)?
+        {
+            keep(PolicySubject::Agent(agent.id))?;
+            agents.insert(agent.id, agent);
+        }
+    }
+    let limits = serde_json::to_value(limits).unwrap_or_default();
+    let tried = Policy { limits, read: Default::default(), ..row.clone() };
+    policies.insert(row.subject.to_string(), tried);
+    let owner = reader.row::<Owner>(owner)?.ok_or_else(not_here)?;
+    let trial = Trial { owner: &owner, agents: &agents, policies: &policies };
+    let mut tried = trial.run(&purchases);
+    if let PolicySubject::Agent(agent) = row.subject {
+        tried.retain(|one| one.agent == agent);
+    }
+    Ok(sum_up(&tried, since, truncated))
+}
+
+/// What was asked for since then, oldest first, and whether there was more than is tried.
+fn bought(app: &App, owner: OwnerId, since: Timestamp) -> ApiResult<(Vec<Purchase>, bool)> {
+    let scope = owner.to_string();
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let reader = app.store.reader();
+        let page = reader.list::<Purchase>("purchases", &scope, cursor.as_ref(), PAGE, true)?;
+        for purchase in page.items {
+            if purchase.created_at < since || found.len() >= MAX_PURCHASES {
+                let truncated = purchase.created_at >= since;
+                found.reverse();
+                return Ok((found, truncated));
+            }
+            found.push(purchase);
+        }
+        if page.next.is_none() {
+            found.reverse();
+            return Ok((found, false));
+        }
+        cursor = page.next;
+    }
+}
+
+fn sum_up(tried: &[Tried], since: Timestamp, truncated: bool) -> DryRunView {
+    let of = |verdict: fn(&Tried) -> &Verdict| {
+        let mut view = VerdictView::default();
+        let mut spent = Micros::ZERO;
+        for one in tried {
+            match verdict(one) {
+                Verdict::Allowed => {
+                    view.allowed = view.allowed.saturating_add(1);
+                    spent = spent.checked_add(one.cost).unwrap_or(Micros::MAX);
+                }
+                Verdict::Waiting => view.waiting = view.waiting.saturating_add(1),
+                Verdict::Denied(why) => {
+                    let count = view.denied.entry(reason(why)).or_default();
+                    *count = count.saturating_add(1);
+                }
+            }
+        }
+        view.spent_micros = spent.get();
+        view
+    };
+    let changed = tried.iter().rev().filter(|one| word(&one.was) != word(&one.would));
+    let listed = changed.clone().take(MAX_LISTED).map(|one| TriedView {
+        purchase: one.purchase.to_string(),
+        agent: one.agent.to_string(),
+        at: one.at.to_string(),
+        price_micros: one.price.get(),
+        was: word(&one.was),
+        would: word(&one.would),
+        why: match &one.would {
+            Verdict::Denied(why) => Some(why.detail.clone()),
+            _ => None,
+        },
+    });
+    DryRunView {
+        since: since.to_string(),
+        purchases: tried.len(),
+        truncated,
+        was: of(|one| &one.was),
+        would: of(|one| &one.would),
+        changed: changed.clone().count(),
+        changes: listed.collect(),
+    }
+}
+
+fn reason(why: &Refusal) -> String {
+    why.reason.map_or_else(|| why.code.as_str(), |reason| reason.as_str()).to_owned()
+}
+
+/// `allowed`, `waiting`, or the reason of a refusal.
+fn word(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Allowed => "allowed".to_owned(),
+        Verdict::Waiting => "waiting".to_owned(),
+        Verdict::Denied(why) => reason(why),
+    }
+}
