@@ -113,6 +113,25 @@ impl Account {
         matches!(self, Self::Memo | Self::MemoDay(_) | Self::CaptureRefundable(_) | Self::Limit(..))
     }
 
+    /// What kind of account it is, whosever it is: for sums that name nobody.
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::PaypalCash => "paypal_cash",
+            Self::PaypalFees => "paypal_fees",
+            Self::OperatorFunds => "operator_funds",
+            Self::PlatformRevenue => "platform_revenue",
+            Self::Losses => "losses",
+            Self::Suspense => "suspense",
+            Self::OwnerCredit(_) => "owner_credit",
+            Self::OwnerDebt(_) => "owner_debt",
+            Self::TabOwed(_) => "tab_owed",
+            Self::SellerAccrued(_) => "seller_accrued",
+            Self::SellerPayable(_) => "seller_payable",
+            Self::SellerDebt(_) => "seller_debt",
+            Self::Memo | Self::MemoDay(_) | Self::CaptureRefundable(_) | Self::Limit(..) => "memo",
+        }
+    }
+
     const fn cover(self) -> Cover {
         match self {
             Self::OwnerCredit(_)

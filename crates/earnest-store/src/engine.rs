@@ -16,6 +16,7 @@ use foldhash::HashMap;
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use earnest_core::entry::{Entry, EventLine, KeyLine, PutLine, digest};
 use earnest_core::id::TransferId;
@@ -29,7 +30,7 @@ use earnest_core::unit::{
 use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded};
 use crate::cache::Cache;
 use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
-use crate::{Clock, Head, SubmitError};
+use crate::{Clock, Head, SubmitError, Sums};
 
 /// How often a unit may name something new before it is taken for one that never ends.
 const MOST_ROUNDS: usize = 64;
@@ -58,6 +59,7 @@ pub(crate) struct Engine<B> {
     head: Head,
     rows: Cache<RowKey, Loaded>,
     holds: Cache<TransferId, Hold>,
+    sums: Arc<Mutex<Sums>>,
     /// Why memory must be read again before the next batch.
     doubt: Option<String>,
 }
@@ -84,13 +86,19 @@ impl<B: Backend> Engine<B> {
     pub(crate) fn new(backend: B, settings: Settings) -> Result<Self, String> {
         let (rows, holds) = (Cache::new(settings.cached), Cache::new(settings.cached));
         let (accounts, head) = (HashMap::default(), Head::GENESIS);
-        let mut engine = Self { backend, settings, accounts, head, rows, holds, doubt: None };
+        let (sums, doubt) = (Arc::default(), None);
+        let mut engine = Self { backend, settings, accounts, head, rows, holds, sums, doubt };
         engine.recover()?;
         Ok(engine)
     }
 
     pub(crate) const fn head(&self) -> Head {
         self.head
+    }
+
+    /// The sums of all accounts, as they change.
+    pub(crate) fn sums(&self) -> Arc<Mutex<Sums>> {
+        self.sums.clone()
     }
 
     pub(crate) fn close(&mut self) {
@@ -109,6 +117,11 @@ impl<B: Backend> Engine<B> {
         self.rows.clear();
         self.holds.clear();
         self.accounts = found.accounts.into_iter().collect();
+        let mut sums = Sums::default();
+        for (id, slot) in &self.accounts {
+            sums.replace(id, Totals::default(), slot.totals);
+        }
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
         self.head = found.head;
         self.doubt = None;
         Ok(())
@@ -181,6 +194,13 @@ impl<B: Backend> Engine<B> {
     }
 
     fn merge(&mut self, batch: Batch) {
+        {
+            let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+            for (id, slot) in &batch.accounts {
+                let before = self.accounts.get(id).map(|slot| slot.totals).unwrap_or_default();
+                sums.replace(id, before, slot.totals);
+            }
+        }
         self.accounts.extend(batch.accounts);
         for (key, row) in batch.rows {
             self.rows.insert(key, row.row);

@@ -38,13 +38,15 @@ pub mod planted;
 mod read;
 mod sqlite;
 mod store;
+mod sums;
 
 pub use error::{OpenError, ReadError, SubmitError};
 pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, TrialLine,
 };
-pub use store::{Clock, Options, Place, Store};
+pub use store::{Clock, Options, Place, Store, WriterLoad};
+pub use sums::{Net, Sums};
 
 /// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,7 +15,7 @@ use crate::backend::Backend;
 use crate::engine::{Engine, Settings, Task};
 use crate::memory::Memory;
 use crate::sqlite::{Sqlite, SqliteOptions};
-use crate::{OpenError, ReadError, Reader, SubmitError};
+use crate::{OpenError, ReadError, Reader, SubmitError, Sums};
 
 /// Where `now` comes from; the program's clock, or a test's.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -102,8 +103,43 @@ struct Inner {
     writer: Mutex<Option<JoinHandle<()>>>,
     reader: Reader,
     head: watch::Receiver<u64>,
+    load: Arc<Load>,
+    sums: Arc<Mutex<Sums>>,
     mode: String,
     epoch: String,
+}
+
+/// What the writer has to do and did, counted as it happens.
+#[derive(Default)]
+struct Load {
+    taken_in: AtomicU64,
+    taken_on: AtomicU64,
+    batches: [AtomicU64; BATCH_BOUNDS.len()],
+}
+
+/// Up to how many units a batch of each class has; larger ones have no class.
+const BATCH_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// How busy the writer is; see [`Store::load`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriterLoad {
+    /// How many units wait.
+    pub queued: u64,
+    /// How many units were taken on since the books were opened, those that were refused too.
+    pub units: u64,
+    /// How many batches had at most so many units, and more than the class before.
+    pub batches: Vec<(u64, u64)>,
+}
+
+impl Load {
+    fn took(&self, units: usize) {
+        let units = u64::try_from(units).unwrap_or(u64::MAX);
+        self.taken_on.fetch_add(units, Ordering::Relaxed);
+        let class = BATCH_BOUNDS.iter().position(|bound| units <= *bound);
+        if let Some(batches) = class.and_then(|class| self.batches.get(class)) {
+            batches.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 enum Message {
@@ -150,10 +186,12 @@ impl Store {
         let batch = options.batch.max(1);
         #[cfg(feature = "planted")]
         let planted = options.planted;
+        let load = Arc::new(Load::default());
+        let (counted, sums) = (load.clone(), engine.sums());
         let work = move || {
             #[cfg(feature = "planted")]
             crate::planted::plant(planted);
-            write(engine, &messages, batch, &publish);
+            write(engine, &messages, batch, &publish, &counted);
         };
         let thread = std::thread::Builder::new().name("books".to_owned()).spawn(work);
         let writer = thread.map_err(|why| OpenError::Damaged(format!("no thread: {why}")))?;
@@ -162,6 +200,8 @@ impl Store {
             writer: Mutex::new(Some(writer)),
             reader,
             head,
+            load,
+            sums,
             mode: options.mode.clone(),
             epoch,
         })))
@@ -194,7 +234,10 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         let task = Pending { unit, answer: None, reply: Some(reply) };
         match self.0.queue.try_send(Message::Unit(Box::new(task))) {
-            Ok(()) => Ok(answer),
+            Ok(()) => {
+                self.0.load.taken_in.fetch_add(1, Ordering::Relaxed);
+                Ok(answer)
+            }
             Err(TrySendError::Full(_)) => Err(SubmitError::Overloaded),
             Err(TrySendError::Disconnected(_)) => Err(SubmitError::Stopped),
         }
@@ -208,6 +251,21 @@ impl Store {
     /// The last place taken in the log, as it rises: for those who follow events.
     pub fn watch_head(&self) -> watch::Receiver<u64> {
         self.0.head.clone()
+    }
+
+    /// How busy the writer is. Read without waiting for it, so the figures are of about the same
+    /// moment, no more.
+    pub fn load(&self) -> WriterLoad {
+        let load = &self.0.load;
+        let units = load.taken_on.load(Ordering::Relaxed);
+        let queued = load.taken_in.load(Ordering::Relaxed).saturating_sub(units);
+        let counts = load.batches.iter().map(|batches| batches.load(Ordering::Relaxed));
+        WriterLoad { queued, units, batches: BATCH_BOUNDS.into_iter().zip(counts).collect() }
+    }
+
+    /// The sums of all accounts by class, as of the last commit; costs no reading.
+    pub fn sums(&self) -> Sums {
+        self.0.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The mode of these books.
@@ -260,6 +318,7 @@ fn write<B: Backend>(
     messages: &Receiver<Message>,
     most: usize,
     publish: &watch::Sender<u64>,
+    load: &Load,
 ) {
     let mut stop = false;
     while !stop {
@@ -277,6 +336,9 @@ fn write<B: Backend>(
             if tasks.len() < most {
                 next = messages.try_recv().ok();
             }
+        }
+        if !tasks.is_empty() {
+            load.took(tasks.len());
         }
         let whole = AssertUnwindSafe(|| engine.run(&mut tasks));
         if catch_unwind(whole).is_err() {

@@ -182,3 +182,45 @@ fn a_snapshot_does_not_move() {
     let (before, after) = seen.unwrap();
     assert_eq!(before, after);
 }
+
+/// What is kept up with every commit is what the books hold, after a restart too.
+#[test]
+fn sums_and_load_are_those_of_the_books() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |store: &Store| {
+        let (mut posted, mut pending) = (0, 0);
+        let all = store.reader().snapshot(|books| {
+            let mut all = std::collections::BTreeMap::new();
+            books.each_account(|row| {
+                let wide = |micros: earnest_core::money::Micros| i128::from(micros.get());
+                let sum: &mut (i128, i128) = all.entry(row.id.account.class()).or_default();
+                sum.0 += wide(row.totals.debits_posted) - wide(row.totals.credits_posted);
+                sum.1 += wide(row.totals.debits_pending) - wide(row.totals.credits_pending);
+            })?;
+            Ok(all)
+        });
+        let all = all.unwrap();
+        assert!(all.len() > 2, "{all:?}");
+        let sums = store.sums();
+        for (_, class, net) in sums.classes() {
+            assert_eq!((net.posted, net.pending), all[class], "{class}");
+            posted += net.posted;
+            pending += net.pending;
+        }
+        assert_eq!((sums.classes().count(), sums.imbalance()), (all.len(), 0));
+        assert_eq!((posted, pending), (0, 0));
+    };
+    let memory = world::memory();
+    fill(&memory);
+    check(&memory);
+    let load = memory.load();
+    assert_eq!((load.queued, load.units), (0, 14));
+    // One after the other, so each was a batch of its own.
+    assert_eq!(load.batches[0], (1, 14));
+    assert_eq!(load.batches.iter().map(|(_, batches)| batches).sum::<u64>(), 14);
+    let sqlite = world::sqlite(folder.path());
+    fill(&sqlite);
+    check(&sqlite);
+    sqlite.close();
+    check(&world::sqlite(folder.path()));
+}
