@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh build    what `cargo build` needs: a C compiler, for SQLite and ring
 #   scripts/setup.sh test     that, and what the outside checks need: Node with npm, Python with venv
-#   scripts/setup.sh judges   that, and Chromium, for the judge of the pages
+#   scripts/setup.sh judges   that, Chromium for the judge of the pages, nginx and Caddy for that of
+#                             gateways
 #
 # Where everything is there already it does nothing and needs no rights.
 set -euo pipefail
@@ -31,6 +32,10 @@ if [ "$what" != build ]; then
 fi
 if [ "$what" = judges ] && [ -z "${EARNEST_CHROMIUM:-}" ]; then
     have chromium || missing+=(chromium)
+fi
+if [ "$what" = judges ]; then
+    { have nginx || [ -x /usr/sbin/nginx ]; } || missing+=(nginx-light)
+    have caddy || missing+=(caddy)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::OriginalUri;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use earnest_core::id::QuoteId;
+use earnest_core::id::{PurchaseId, QuoteId};
 use earnest_core::jws::{BadToken, KeySet, Purpose};
 use earnest_core::money::Currency;
 use earnest_core::problem::{Code, Refusal};
@@ -93,6 +93,25 @@ impl Seller {
         };
         vary_by_authorization(response.headers_mut());
         Ok(response)
+    }
+
+    /// Claims the voucher of a request that somebody else serves: the purchase, the right to say what
+    /// became of it, and what stands in the answer.
+    pub(crate) async fn grant<B>(
+        &self,
+        offer: &Offer,
+        request: Request<B>,
+    ) -> Result<(PurchaseId, Ticket, Option<HeaderValue>), Response>
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        match self.admit(offer, request).await {
+            Ok(Admitted { ticket, receipt, .. }) => {
+                Ok((receipt.purchase, ticket, receipt.to_value()))
+            }
+            Err(refused) => Err(refused.into_response()),
+        }
     }
 
     async fn admit<B>(&self, offer: &Offer, request: Request<B>) -> Result<Admitted, Answer>
@@ -403,7 +422,7 @@ fn preflight() -> Response {
     response
 }
 
-fn unpaid_head() -> Response {
+pub(crate) fn unpaid_head() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::PAYMENT_REQUIRED;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

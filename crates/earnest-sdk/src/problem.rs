@@ -125,6 +125,11 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        response.extensions_mut().insert(Coded(self.code));
         response
     }
 }
+
+/// Beside an answer that is a problem document: its code.
+#[derive(Clone, Debug)]
+pub(crate) struct Coded(pub(crate) String);

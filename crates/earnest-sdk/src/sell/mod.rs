@@ -9,12 +9,13 @@
 //! request's body is held to compute its digest, up to [`crate::SellerConfig::max_body_bytes`].
 //! Upgrades (WebSocket) are not forwarded.
 
+mod authz;
 mod forward;
 mod rules;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +29,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::authz::{AuthzConfig, Desk};
 use self::forward::Upstream;
 use self::rules::{Rules, Verdict};
 use crate::gate::{Offer, check_framing};
@@ -50,23 +53,69 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct SellConfig {
     seller: SellerConfig,
-    upstream: String,
+    front: Front,
     upstream_within: Duration,
     drain: Duration,
     rules: Rules,
+}
+
+/// What stands behind the prices.
+#[derive(Clone, Debug)]
+enum Front {
+    /// A server that requests are forwarded to.
+    Upstream(String),
+    /// A gateway that asks, and serves by itself.
+    Gateway(AuthzConfig),
 }
 
 impl SellConfig {
     /// A proxy in front of `upstream`, such as `http://127.0.0.1:8000`. Plain `http` is accepted
     /// here for any host: it is the seller's own network.
     pub fn new(seller: SellerConfig, upstream: &str) -> Self {
+        Self::front(seller, Front::Upstream(upstream.to_owned()))
+    }
+
+    /// No proxy, but a desk where a gateway asks whether a request is paid for: nginx, Caddy,
+    /// Traefik, Envoy. Only connections from `gateways` may ask (addresses or networks); whoever
+    /// could, might use vouchers up. What is let through counts as served, at once unless
+    /// [`SellConfig::outcome_within`] says otherwise.
+    ///
+    /// # Errors
+    /// When a gateway is neither an address nor a network.
+    pub fn authz<'a>(
+        seller: SellerConfig,
+        gateways: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, SetupError> {
+        let read = |text: &str| {
+            let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
+            address.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
+                let why = format!("`{text}` is neither an address nor a network like 10.0.0.0/8");
+                SetupError::Value { setting: "gateway", why }
+            })
+        };
+        let gateways = gateways.into_iter().map(read).collect::<Result<_, _>>()?;
+        let config = AuthzConfig { gateways, outcome_within: Duration::ZERO };
+        Ok(Self::front(seller, Front::Gateway(config)))
+    }
+
+    fn front(seller: SellerConfig, front: Front) -> Self {
         Self {
             seller,
-            upstream: upstream.to_owned(),
+            front,
             upstream_within: Duration::from_secs(5 * 60),
             drain: Duration::from_secs(10),
             rules: Rules::default(),
         }
+    }
+
+    /// For a gateway: how long after a request was let through it may still say, at
+    /// `/outcome?purchase=ID`, that serving it failed. Until then nothing is reported.
+    #[must_use]
+    pub const fn outcome_within(mut self, time: Duration) -> Self {
+        if let Front::Gateway(config) = &mut self.front {
+            config.outcome_within = time;
+        }
+        self
     }
 
     /// Puts a price on requests: `GET /weather/*=$0.02`, or without a method for every method. Each
@@ -120,7 +169,13 @@ pub enum SellError {
 struct Shop {
     seller: Seller,
     rules: Rules,
-    upstream: Upstream,
+    behind: Behind,
+}
+
+/// Who serves what is paid for.
+enum Behind {
+    Upstream(Upstream),
+    Gateway(Desk),
 }
 
 /// Serves until `shutdown` completes, then drains. Answers whether every report was acknowledged;
@@ -138,9 +193,21 @@ pub async fn serve(
         return Err(SetupError::Value { setting: "price", why }.into());
     }
     listener.local_addr()?;
-    let upstream = Upstream::new(&config.upstream, config.upstream_within, &config.seller.origin)?;
+    let upstream = match &config.front {
+        Front::Upstream(url) => {
+            Some(Upstream::new(url, config.upstream_within, &config.seller.origin)?)
+        }
+        Front::Gateway(_) => None,
+    };
     let seller = Seller::new(config.seller)?;
-    let shop = Arc::new(Shop { seller: seller.clone(), rules: config.rules, upstream });
+    let behind = match (upstream, config.front) {
+        (Some(upstream), _) => Behind::Upstream(upstream),
+        (None, Front::Gateway(config)) => Behind::Gateway(Desk::new(seller.clone(), config)),
+        (None, Front::Upstream(url)) => {
+            return Err(SetupError::Url { setting: "upstream", why: url }.into());
+        }
+    };
+    let shop = Arc::new(Shop { seller: seller.clone(), rules: config.rules, behind });
     let (stopping, stop) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -165,6 +232,9 @@ pub async fn serve(
     if tokio::time::timeout(config.drain, drained).await.is_err() {
         tracing::warn!(connections = connections.len(), "cutting off what still runs");
         connections.shutdown().await;
+    }
+    if let Behind::Gateway(desk) = &shop.behind {
+        desk.close();
     }
     Ok(seller.shutdown(config.drain).await)
 }
@@ -202,15 +272,27 @@ async fn connection(
 
 impl Shop {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response {
-        let (parts, body) = request.into_parts();
         // Ahead of every rule: without it nothing can be sold, and it is the seller's own page.
-        if parts.uri.path() == ORIGIN_PROOF_PATH {
-            return self.seller.prove_origin(&parts.method);
+        if request.uri().path() == ORIGIN_PROOF_PATH {
+            return self.seller.prove_origin(request.method());
         }
+        match &self.behind {
+            Behind::Upstream(upstream) => self.sell(upstream, request, peer).await,
+            Behind::Gateway(desk) => desk.answer(&self.rules, request, peer.ip()).await,
+        }
+    }
+
+    async fn sell(
+        &self,
+        upstream: &Upstream,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response {
+        let (parts, body) = request.into_parts();
         let judged = check_framing(&parts.headers).and_then(|()| {
             let url = self.seller.resource_url(&parts)?;
             let url = canonical_url(&url)?;
-            let target = self.upstream.target(&url)?;
+            let target = upstream.target(&url)?;
             Ok((self.rules.judge(&parts.method, url.path())?, url, target))
         });
         let (verdict, url, target) = match judged {
@@ -220,13 +302,13 @@ impl Shop {
         let mut request = Request::from_parts(parts, body);
         let send = tower::service_fn(|request: Request<Body>| {
             let target = target.clone();
-            async move { Ok::<_, Infallible>(self.upstream.forward(request, target, peer).await) }
+            async move { Ok::<_, Infallible>(upstream.forward(request, target, peer).await) }
         });
         let methods = self.rules.priced_methods(url.path());
         match verdict {
             Verdict::Free => {
                 take_voucher(request.headers_mut());
-                self.upstream.forward(request.map(Body::new), target, peer).await
+                upstream.forward(request.map(Body::new), target, peer).await
             }
             _ if request.method() == Method::OPTIONS && !methods.is_empty() => preflight(&methods),
             Verdict::Priced(price, listing) => {

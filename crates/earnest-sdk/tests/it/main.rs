@@ -10,6 +10,7 @@
     reason = "a test stops where something is not as expected"
 )]
 
+mod authz;
 mod earnest;
 mod shop;
 

@@ -22,7 +22,7 @@ use super::{Style, asked_to_stop};
 /// The first and longest pause between attempts to have the origin proved.
 const PROVE_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// Stands in front of your server and charges for it.
+/// Stands in front of your server and charges for it, or tells your gateway what is paid for.
 ///
 /// What no rule names is answered 404 and never reaches your server. The origin is registered and
 /// proved at the start; its address is printed once buyers can pay.
@@ -32,8 +32,19 @@ pub struct Sell {
     #[command(flatten)]
     pub reach: Reach,
     /// Your server, such as http://127.0.0.1:8000.
-    #[arg(long, value_name = "URL")]
-    pub upstream: String,
+    #[arg(long, value_name = "URL", required_unless_present = "authz")]
+    pub upstream: Option<String>,
+    /// No proxy: answers at /authz whether a request is paid for, for a gateway that serves it
+    /// (nginx: /authz?for=nginx; Caddy, Traefik; Envoy with the path prefix /authz).
+    #[arg(long, conflicts_with = "upstream", requires = "public_url")]
+    pub authz: bool,
+    /// Who may ask there, as an address or network; repeat it for more [default: this machine].
+    #[arg(long = "gateway", value_name = "ADDRESS", requires = "authz")]
+    pub gateways: Vec<String>,
+    /// For how many seconds a gateway may say, at /outcome?purchase=ID, that what was let through
+    /// failed; then it counts as served [default: at once].
+    #[arg(long, value_name = "SECONDS", requires = "authz")]
+    pub outcome_within: Option<u64>,
     /// What costs what: 'GET /weather/*=$0.02'; repeat it for more.
     #[arg(long = "price", required = true, value_name = "RULE")]
     pub prices: Vec<String>,
@@ -84,7 +95,7 @@ pub async fn run(command: Sell, style: &Style) -> Ended {
     if let Some(url) = &command.earnest_public_url {
         seller = seller.public_earnest_url(url)?;
     }
-    let config = rules(SellConfig::new(seller, &command.upstream), &command)?;
+    let config = rules(front(seller, &command)?, &command)?;
     let config = config.upstream_within(Duration::from_secs(command.upstream_within.max(1)));
 
     let stop = CancellationToken::new();
@@ -125,6 +136,18 @@ async fn open_until_stopped(
     }
 }
 
+/// A proxy, or a desk for a gateway.
+fn front(seller: SellerConfig, command: &Sell) -> Result<SellConfig, Failure> {
+    let Some(upstream) = &command.upstream else {
+        let loopback = ["127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
+        let gateways = if command.gateways.is_empty() { &loopback } else { &command.gateways };
+        let config = SellConfig::authz(seller, gateways.iter().map(String::as_str))?;
+        let within = Duration::from_secs(command.outcome_within.unwrap_or(0).min(600));
+        return Ok(config.outcome_within(within));
+    };
+    Ok(SellConfig::new(seller, upstream))
+}
+
 /// Adds the rules of the command line.
 fn rules(mut config: SellConfig, command: &Sell) -> Result<SellConfig, Failure> {
     for rule in &command.prices {
@@ -142,7 +165,7 @@ fn check_rules(command: &Sell) -> Result<(), Failure> {
     let (url, nonces) = ("http://127.0.0.1:9", NonceStore::in_memory());
     let nonces = nonces.map_err(|why| Failure::local("nonces_unusable", 1, why.to_string()))?;
     let seller = SellerConfig::new(url, nobody, "ek_seller_", url, nonces)?;
-    rules(SellConfig::new(seller, &command.upstream), command).map(|_| ())
+    rules(front(seller, command)?, command).map(|_| ())
 }
 
 /// What buyers call this: never taken from a request.
