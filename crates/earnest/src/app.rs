@@ -44,6 +44,8 @@ pub struct Parts {
     pub keys: Keys,
     /// Seals secrets that rest in the books.
     pub sealer: crate::sealed::Sealer,
+    /// Who may ask how often.
+    pub front: crate::front::Front,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
     /// PayPal.
@@ -85,6 +87,8 @@ pub struct Inner {
     pub key_set: KeySet,
     /// Seals secrets that rest in the books.
     pub sealer: crate::sealed::Sealer,
+    /// Who may ask how often.
+    pub front: crate::front::Front,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
     /// PayPal.
@@ -177,6 +181,7 @@ impl App {
             key_set: KeySet::new(&parts.keys.jwks),
             keys: parts.keys,
             sealer: parts.sealer,
+            front: parts.front,
             outbound: parts.outbound,
             paypal: parts.paypal,
             certs: parts.certs,

@@ -6,11 +6,13 @@
 //! owner is bounded in the unit that makes them.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::time::{Timestamp, seconds_between};
+
+use crate::front::address::household;
 
 /// In how many seconds attempts are counted.
 const WINDOW_SECONDS: i64 = 600;
@@ -38,7 +40,7 @@ impl Attempts {
         if known.len() >= MOST_ADDRESSES {
             known.clear();
         }
-        let (begun, tried) = known.entry(network(address)).or_insert((now, 0));
+        let (begun, tried) = known.entry(household(address)).or_insert((now, 0));
         if over(begun) {
             (*begun, *tried) = (now, 0);
         }
@@ -54,20 +56,9 @@ impl Attempts {
     /// It was a link after all.
     pub fn forgive(&self, address: IpAddr) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tried)) = known.get_mut(&network(address)) {
+        if let Some((_, tried)) = known.get_mut(&household(address)) {
             *tried = tried.saturating_sub(1);
         }
-    }
-}
-
-/// One household has as many IPv6 addresses as it likes, in one network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => {
-            let [a, b, c, d, ..] = six.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        four => four,
     }
 }
 

@@ -9,6 +9,7 @@ use earnest_paypal::{Mode, Secret};
 use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
+use crate::front::{FrontConfig, FrontFile};
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,8 @@ pub struct File {
     pub data: Data,
     /// PayPal.
     pub paypal: Paypal,
+    /// Who may ask how often, and whom proxies speak for.
+    pub front: FrontFile,
     /// Numbers the rules use; each overrides its default.
     pub rules: toml::Table,
 }
@@ -107,6 +110,8 @@ pub struct Config {
     pub webhook_check: WebhookCheck,
     /// The merchant account that is paid.
     pub payee: Option<String>,
+    /// Who may ask how often, and whom proxies speak for.
+    pub front: FrontConfig,
     /// Numbers the rules use.
     pub settings: Settings,
 }
@@ -147,6 +152,7 @@ impl Config {
             webhook_id: None,
             webhook_check: WebhookCheck::Local,
             payee: None,
+            front: FrontConfig::open(),
             settings: Settings::simulated(),
         }
     }
@@ -183,6 +189,7 @@ impl Config {
             webhook_id: file.paypal.webhook_id,
             webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
             payee: file.paypal.payee,
+            front: file.front.into(),
             settings: settings(mode, file.rules)?,
         })
     }

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod events;
 pub mod flow;
+pub mod front;
 pub mod jobs;
 pub mod listen;
 pub mod mcp;

@@ -186,6 +186,9 @@ impl Running {
         let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+        // On behalf of agents that speak MCP it asks itself, from where it listens.
+        let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
+        let front = crate::front::Front::new(&config.front, &start.clock, own);
         let app = App::new(Parts {
             store,
             settings: config.settings.clone(),
@@ -193,6 +196,7 @@ impl Running {
             clock: start.clock,
             keys,
             sealer,
+            front,
             outbound,
             paypal: client,
             certs,

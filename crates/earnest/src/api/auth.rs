@@ -26,28 +26,32 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
         if !parts.headers.contains_key(header::AUTHORIZATION)
-            && let Some(browser) = browser(parts, app).await?
+            && let Some((browser, cookie)) = browser(parts, app).await?
         {
+            app.front.credential(cookie, &mut parts.extensions)?;
             return Ok(browser);
         }
         let unknown =
             || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
         let hash = hash_of(parts).ok_or_else(unknown)?;
-        let era = match app.recall(&hash) {
-            Ok(verified) => return Ok(Self(verified)),
-            Err(era) => era,
+        let verified = match app.recall(&hash) {
+            Ok(verified) => verified,
+            Err(era) => {
+                let verified = look_up(app, hash)?.ok_or_else(unknown)?;
+                app.remember(hash, verified, era);
+                verified
+            }
         };
-        let verified = look_up(app, hash)?.ok_or_else(unknown)?;
-        app.remember(hash, verified, era);
+        app.front.credential(hash, &mut parts.extensions)?;
         Ok(Self(verified))
     }
 }
 
-/// The owner whose browser it is, if it is signed in.
+/// The owner whose browser it is, if it is signed in, and what its cookie is counted by.
 ///
 /// # Errors
 /// `unauthenticated` for an unsafe request that a page of somebody else's may have sent.
-async fn browser(parts: &Parts, app: &App) -> ApiResult<Option<Caller>> {
+async fn browser(parts: &Parts, app: &App) -> ApiResult<Option<(Caller, [u8; 32])>> {
     let Some(cookie) = Cookie::SignIn.read(app, &parts.headers) else { return Ok(None) };
     let Some(row) = sign_in::find(app, &cookie).await? else { return Ok(None) };
     if !parts.method.is_safe() && !cookie::comes_from_here(app, &parts.headers) {
@@ -56,7 +60,8 @@ async fn browser(parts: &Parts, app: &App) -> ApiResult<Option<Caller>> {
         return Err(refusal.next("send the header Earnest-CSRF: 1, or use a key").into());
     }
     let principal = Principal::Owner(row.owner);
-    Ok(Some(Caller(Verified { principal, key: None, owner: Some(row.owner) })))
+    let counted = Sha256::digest(&cookie).into();
+    Ok(Some((Caller(Verified { principal, key: None, owner: Some(row.owner) }), counted)))
 }
 
 /// Whether the credential in these headers is still good, looked up anew.

@@ -215,6 +215,7 @@ fn dress(routes: Router<App>, app: App) -> Router {
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
             error::refuse(Code::Internal, "the request was not carried out").into_response()
         }))
+        .layer(from_fn_with_state(app.clone(), crate::front::guard))
         .layer(from_fn_with_state(app.clone(), trace))
         .with_state(app)
 }

@@ -61,6 +61,11 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         ("data.dir", "earnest-data"),
         ("paypal.mode", "simulated"),
         ("paypal.webhook_check", "local"),
+        ("front.trusted_proxies", "[]"),
+        ("front.forwarded_header", "x-forwarded-for"),
+        ("front.address_per_minute", "3000"),
+        ("front.credential_per_minute", "6000"),
+        ("front.uncounted", r#"["127.0.0.0/8", "::1/128"]"#),
     ] {
         known.insert(name.to_owned(), (value.to_owned(), "default".to_owned()));
     }

@@ -27,7 +27,7 @@ use crate::api::error::{ApiError, ApiResult, refuse};
 use crate::api::read;
 use crate::app::App;
 use crate::flow::sign_in;
-use crate::listen::Peer;
+use crate::front::ClientAddress;
 
 mod approvals;
 mod facts;
@@ -190,6 +190,7 @@ impl FromRequestParts<App> for SignedIn {
         let nobody = || refuse(Code::Unauthenticated, "this browser is not signed in as an owner");
         let cookie = Cookie::SignIn.read(app, &parts.headers).ok_or_else(nobody)?;
         let row = sign_in::find(app, &cookie).await?.ok_or_else(nobody)?;
+        app.front.credential(sha2::Sha256::digest(&cookie).into(), &mut parts.extensions)?;
         let owner = app.store.reader().row::<Owner>(row.owner)?.ok_or_else(nobody)?;
         Ok(Self { owner, row, form: Form::of(&cookie) })
     }
@@ -246,14 +247,14 @@ fn foreign() -> ApiError {
     Refusal::new(Code::Unauthenticated, why).next("open the page again and repeat").into()
 }
 
-/// Who is at the other end of the connection.
+/// Whose request it is: the client behind trusted proxies.
 pub(crate) struct Address(IpAddr);
 
 impl FromRequestParts<App> for Address {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> ApiResult<Self> {
-        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
-        Ok(Self(peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
+        let client = parts.extensions.get::<ClientAddress>().map(|client| client.0);
+        Ok(Self(client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
     }
 }

@@ -2,6 +2,7 @@
 //! relatives of its kind; and that no case of this issue is without a test.
 
 mod approvals;
+mod front;
 mod ledger;
 mod mcp;
 mod money;

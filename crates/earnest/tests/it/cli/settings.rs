@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use earnest::config::{Data, File, Paypal, Server};
+use earnest::front::{FrontConfig, FrontFile};
 use earnest_core::settings::Settings;
 
 use super::{earnest, run};
@@ -38,7 +39,7 @@ fn the_example_names_every_setting_with_its_default() {
     let text = example();
     let file: File = toml::from_str(&switched_on(&text)).unwrap();
     // Taken apart by name, so that a new setting does not compile until it is explained here.
-    let File { server, data, paypal, rules } = file;
+    let File { server, data, paypal, front, rules } = file;
     let Server { listen, public_url } = server;
     let Data { dir, key_file } = data;
     let Paypal {
@@ -61,6 +62,19 @@ fn the_example_names_every_setting_with_its_default() {
         assert!(said.is_some_and(|text| !text.is_empty()));
     }
     assert!(secret_file.is_some());
+    let FrontFile {
+        trusted_proxies,
+        forwarded_header,
+        address_per_minute,
+        credential_per_minute,
+        uncounted,
+    } = front;
+    let unset = FrontConfig::from(FrontFile::default());
+    assert_eq!(trusted_proxies.unwrap(), unset.hops.trusted);
+    assert_eq!(forwarded_header.unwrap(), unset.hops.header);
+    assert_eq!(address_per_minute.unwrap(), unset.address_per_minute);
+    assert_eq!(credential_per_minute.unwrap(), unset.credential_per_minute);
+    assert_eq!(uncounted.unwrap(), unset.uncounted);
 
     let defaults = toml::Table::try_from(Settings::default()).unwrap();
     assert_eq!(rules, defaults, "the defaults of sandbox and live");
