@@ -18,6 +18,7 @@ pub mod approvals;
 pub mod audit;
 pub mod bench;
 pub mod client;
+pub mod completions;
 pub mod config;
 pub mod demo;
 pub mod failure;
@@ -123,6 +124,8 @@ pub enum Command {
     /// Runs a simulated PayPal alone, for anyone's PayPal SDK.
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Writes what a shell needs to complete commands.
+    Completions(completions::Completions),
 }
 
 /// Settings that flags and the environment may give; they come before every file.
@@ -234,6 +237,7 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::TrialBalance(command) => ledger::trial_balance(command, style).await,
         Command::Audit(command) => audit::run(command, style).await,
         Command::Config(command) => config::run(command, style),
+        Command::Completions(command) => completions::run(&command),
         Command::Doctor(command) => paypal::doctor(command, style).await,
         Command::Paypal(command) => paypal::run(command, style).await,
         Command::Up(_)
