@@ -158,6 +158,8 @@ impl Record for Approval {
         let mut lists = vec![ListEntry::new("approvals", self.owner, self.id)];
         if self.state == ApprovalState::Waiting {
             lists.push(ListEntry::new("approvals.waiting", self.owner, self.id));
+            // Everybody's, for whoever watches over this Earnest.
+            lists.push(ListEntry::timed("approvals.open", "", self.expires_at));
         }
         lists
     }

@@ -26,7 +26,11 @@ const MAX_ANSWER: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    watch: Option<Watch>,
 }
+
+/// Who is told of every exchange.
+type Watch = Arc<dyn Fn(&Exchange) + Send + Sync>;
 
 struct Inner {
     mode: Mode,
@@ -110,7 +114,14 @@ impl Client {
                 http,
                 tokens,
             }),
+            watch: None,
         })
+    }
+
+    /// Has somebody told of every exchange once it ended, for counting. It must not block.
+    #[must_use]
+    pub fn watched(self, watch: impl Fn(&Exchange) + Send + Sync + 'static) -> Self {
+        Self { watch: Some(Arc::new(watch)), ..self }
     }
 
     /// Which PayPal this is.
@@ -144,7 +155,12 @@ impl Client {
     /// Only a refused token makes it send again: 401, or 403 `NOT_AUTHORIZED`, each at most once a
     /// call, with the same `PayPal-Request-Id`. Never fails: what went wrong is an [`Outcome`].
     pub async fn send(&self, request: &Request) -> Exchange {
-        let exchange = self.exchange(request).await;
+        let begun = std::time::Instant::now();
+        let mut exchange = self.exchange(request).await;
+        exchange.took = begun.elapsed();
+        if let Some(watch) = &self.watch {
+            watch(&exchange);
+        }
         tracing::info!(
             operation = exchange.operation.as_str(),
             key = request.key(),
@@ -153,6 +169,7 @@ impl Client {
             outcome = exchange.outcome.as_str(),
             issue = exchange.outcome.issue(),
             sends = exchange.sends,
+            took_ms = u64::try_from(exchange.took.as_millis()).unwrap_or(u64::MAX),
             "paypal call"
         );
         exchange
@@ -165,6 +182,7 @@ impl Client {
             debug_id: None,
             body: String::new(),
             sends: 0,
+            took: std::time::Duration::ZERO,
             outcome: Outcome::unsent("not sent"),
         };
         let tokens = &self.inner.tokens;

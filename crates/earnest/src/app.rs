@@ -46,6 +46,8 @@ pub struct Parts {
     pub sealer: crate::sealed::Sealer,
     /// Who may ask how often.
     pub front: crate::front::Front,
+    /// What is counted.
+    pub figures: Arc<crate::figures::Figures>,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
     /// PayPal.
@@ -89,6 +91,8 @@ pub struct Inner {
     pub sealer: crate::sealed::Sealer,
     /// Who may ask how often.
     pub front: crate::front::Front,
+    /// What is counted.
+    pub figures: Arc<crate::figures::Figures>,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
     /// PayPal.
@@ -182,6 +186,7 @@ impl App {
             keys: parts.keys,
             sealer: parts.sealer,
             front: parts.front,
+            figures: parts.figures,
             outbound: parts.outbound,
             paypal: parts.paypal,
             certs: parts.certs,

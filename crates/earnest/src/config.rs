@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
+use crate::watch::WatchFile;
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,8 @@ pub struct File {
     pub paypal: Paypal,
     /// Who may ask how often, and whom proxies speak for.
     pub front: FrontFile,
+    /// How it can be watched.
+    pub watch: WatchFile,
     /// Numbers the rules use; each overrides its default.
     pub rules: toml::Table,
 }
@@ -112,6 +115,8 @@ pub struct Config {
     pub payee: Option<String>,
     /// Who may ask how often, and whom proxies speak for.
     pub front: FrontConfig,
+    /// An address where figures are read without a key.
+    pub metrics_listen: Option<SocketAddr>,
     /// Numbers the rules use.
     pub settings: Settings,
 }
@@ -153,6 +158,7 @@ impl Config {
             webhook_check: WebhookCheck::Local,
             payee: None,
             front: FrontConfig::open(),
+            metrics_listen: None,
             settings: Settings::simulated(),
         }
     }
@@ -190,6 +196,7 @@ impl Config {
             webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
             payee: file.paypal.payee,
             front: file.front.into(),
+            metrics_listen: file.watch.metrics_listen,
             settings: settings(mode, file.rules)?,
         })
     }

@@ -18,6 +18,8 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::figures::Figures;
+
 /// How many entries one read of the log brings.
 const PAGE: usize = 500;
 /// How many pages a listener may fall behind before it reads for itself.
@@ -127,12 +129,18 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Follows the log from its present head until told to stop.
-    pub fn spawn(&self, store: Store, stop: CancellationToken) -> JoinHandle<()> {
+    /// Follows the log from its present head until told to stop, and has what happens counted.
+    pub fn spawn(
+        &self,
+        store: Store,
+        figures: Arc<Figures>,
+        stop: CancellationToken,
+    ) -> JoinHandle<()> {
         let feed = self.0.clone();
         tokio::spawn(async move {
             let mut head = store.watch_head();
             let mut at = *head.borrow_and_update();
+            figures.reached(at);
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -145,6 +153,7 @@ impl Feed {
                         Ok(page) if page.after == at => break,
                         Ok(page) => {
                             at = page.after;
+                            figures.happened(&page);
                             // Nobody listening is no fault.
                             let _ = feed.send(Arc::new(page));
                         }

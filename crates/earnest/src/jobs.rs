@@ -16,6 +16,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error_span};
 
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
@@ -41,11 +42,11 @@ const CALLS: usize = 16;
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         tokio::join!(
-            clock(&app, &stop),
-            books(&app, &stop),
-            calls(&app, &stop),
-            proofs(&app, &stop),
-            hooks(&app, &stop)
+            clock(&app, &stop).instrument(error_span!("job", job = "clock")),
+            books(&app, &stop).instrument(error_span!("job", job = "books")),
+            calls(&app, &stop).instrument(error_span!("job", job = "calls")),
+            proofs(&app, &stop).instrument(error_span!("job", job = "proofs")),
+            hooks(&app, &stop).instrument(error_span!("job", job = "hooks"))
         );
     })
 }

@@ -15,8 +15,10 @@ fn main() -> ExitCode {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colors = !no_color && std::io::stderr().is_terminal();
     // stdout is data; what the program says about itself goes to stderr.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_ansi(colors).init();
+    let format = earnest::cli::log_format(&cli);
+    let log = earnest::watch::subscriber(format, filter, colors, std::io::stderr);
+    // It is the first, so that it is installed.
+    let _ = tracing::subscriber::set_global_default(log);
     // Whoever embeds this may have installed one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -20,6 +20,7 @@ use url::Url;
 
 use crate::app::{App, Parts};
 use crate::config::Config;
+use crate::figures::Figures;
 use crate::flow::{party, vault};
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
@@ -70,12 +71,15 @@ pub struct Running {
     pub app: App,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where figures are read without a key.
+    pub figures_address: Option<SocketAddr>,
     /// The simulator, where this process runs it.
     pub sim: Option<Sim>,
     /// Development keys, in simulated mode.
     pub dev: Option<DevKeys>,
     stop: CancellationToken,
     server: JoinHandle<()>,
+    figures: Option<JoinHandle<()>>,
     jobs: Option<JoinHandle<()>>,
     feed: JoinHandle<()>,
 }
@@ -186,6 +190,9 @@ impl Running {
         let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+        let figures = std::sync::Arc::new(Figures::new(config.mode.as_str()));
+        let counts = figures.clone();
+        let client = client.watched(move |exchange| counts.called(exchange));
         // On behalf of agents that speak MCP it asks itself, from where it listens.
         let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
         let front = crate::front::Front::new(&config.front, &start.clock, own);
@@ -197,6 +204,7 @@ impl Running {
             keys,
             sealer,
             front,
+            figures,
             outbound,
             paypal: client,
             certs,
@@ -210,9 +218,12 @@ impl Running {
             planted: start.planted,
         });
         let stop = app.stopping.clone();
-        let feed = app.feed.spawn(app.store.clone(), stop.clone());
+        let feed = app.feed.spawn(app.store.clone(), app.figures.clone(), stop.clone());
         let router = api::router(app.clone());
         let limits = listen::Limits::default();
+        let figures = figures_server(&config, &app, limits, stop.clone()).await?;
+        let figures_address = figures.as_ref().map(|(address, _)| *address);
+        let figures = figures.map(|(_, server)| server);
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         let dev = match config.mode {
             Mode::Simulated if alone => Some(provision(&app, config.data.as_deref()).await?),
@@ -228,7 +239,7 @@ impl Running {
             vault_dev_owner(&app, sim, dev).await;
         }
         let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
-        Ok(Self { app, address, sim, dev, stop, server, jobs, feed })
+        Ok(Self { app, address, figures_address, sim, dev, stop, server, figures, jobs, feed })
     }
 
     /// `http://` and the address.
@@ -240,6 +251,9 @@ impl Running {
     pub async fn stop(self) {
         self.stop.cancel();
         let _ = self.server.await;
+        if let Some(figures) = self.figures {
+            let _ = figures.await;
+        }
         if let Some(jobs) = self.jobs {
             let _ = jobs.await;
         }
@@ -253,6 +267,22 @@ impl Running {
             sim.shutdown().await;
         }
     }
+}
+
+/// Serves figures on an address of their own, where one is set.
+async fn figures_server(
+    config: &Config,
+    app: &App,
+    limits: listen::Limits,
+    stop: CancellationToken,
+) -> Result<Option<(SocketAddr, JoinHandle<()>)>, StartError> {
+    let Some(address) = config.metrics_listen else { return Ok(None) };
+    let failed = |why| StartError::Listen { address, why };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let router = crate::figures::alone(app.clone());
+    let server = tokio::spawn(listen::serve(listener, router, limits, stop));
+    Ok(Some((address, server)))
 }
 
 /// What agents that speak MCP over HTTP come in by. It asks this very server.

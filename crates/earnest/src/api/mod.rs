@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use earnest_core::id::TraceId;
@@ -31,6 +31,7 @@ mod exact;
 pub mod hooks;
 pub mod ledger;
 pub mod methods;
+pub mod metrics;
 pub mod parties;
 pub mod paypal;
 pub mod policies;
@@ -139,6 +140,7 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(wellknown::healthz))
         .routes(routes!(wellknown::readyz))
         .routes(routes!(wellknown::problem))
+        .routes(routes!(metrics::show))
         .routes(routes!(paypal::webhook))
         .routes(routes!(methods::payer_returned))
         .routes(routes!(methods::payer_cancelled))
@@ -223,8 +225,14 @@ fn dress(routes: Router<App>, app: App) -> Router {
 /// Names the exchange, and writes a refused answer as a problem document that carries the name.
 async fn trace(State(app): State<App>, request: Request, next: Next) -> Response {
     let trace = TraceId::new(app.seed()).to_string();
-    let span =
-        tracing::info_span!("http", trace, method = %request.method(), path = request.uri().path());
+    let begun = std::time::Instant::now();
+    let method = request.method().clone();
+    // The pattern: a path may hold what opens something, such as the token of a receipt.
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let shown = route.as_ref().map_or("none", MatchedPath::as_str);
+    // At every level, so that whatever is logged within says which request it belongs to.
+    let span = tracing::error_span!("http", trace, %method, route = shown);
+    let within = span.clone();
     let page = pages::is_page(request.uri().path());
     // With a key nothing is kept by caches anyway (RFC 9111, 3.5); with a cookie it may be.
     let by_cookie = request.headers().contains_key(header::COOKIE);
@@ -247,6 +255,11 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
             }
         }
     }
+    app.figures.answered(&method, route.as_ref().map(MatchedPath::as_str), response.status());
+    within.in_scope(|| {
+        let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(status = response.status().as_u16(), took_ms, "answered");
+    });
     let headers = response.headers_mut();
     if page {
         pages::protect(headers);

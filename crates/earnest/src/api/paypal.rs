@@ -14,6 +14,7 @@ use earnest_paypal::webhooks::{Delivery, MAX_BODY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tracing::Instrument as _;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{AsOperator, AsOwnerOrOperator, Caller, not_here};
@@ -352,9 +353,11 @@ pub async fn webhook(
         delivery.map_err(|why| refuse(Code::WebhookSignatureInvalid, &why.to_string()))?;
     if let Some(event) = flow::take_in(&app, &delivery).await? {
         let acting = app.clone();
-        app.tasks.spawn(async move {
+        let task = async move {
             flow::follow_up(&acting, &event).await;
-        });
+        };
+        // What is logged of it belongs to the request that brought the webhook.
+        app.tasks.spawn(task.in_current_span());
     }
     Ok(StatusCode::OK)
 }

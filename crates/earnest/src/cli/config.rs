@@ -65,6 +65,7 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         ("front.forwarded_header", "x-forwarded-for"),
         ("front.address_per_minute", "3000"),
         ("front.credential_per_minute", "6000"),
+        ("watch.log", "text"),
         ("front.uncounted", r#"["127.0.0.0/8", "::1/128"]"#),
     ] {
         known.insert(name.to_owned(), (value.to_owned(), "default".to_owned()));

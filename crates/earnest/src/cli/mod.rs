@@ -12,6 +12,7 @@ use earnest_paypal::Secret;
 
 use self::failure::{Ended, Failure};
 use crate::config::Overrides;
+use crate::watch::LogFormat;
 
 pub mod agent;
 pub mod approvals;
@@ -173,6 +174,19 @@ impl Where {
                 .map(|dir| dir.join("earnest")),
         })
     }
+}
+
+/// How the log of a command is written: as settings say for `earnest up`, for people otherwise.
+/// Settings that cannot be read are said by the command itself.
+pub fn log_format(cli: &Cli) -> LogFormat {
+    let Command::Up(command) = &cli.command else { return LogFormat::Text };
+    let set = || {
+        let overrides = command.place.clone().overrides().ok()?;
+        let tables = crate::config::tables(&overrides).ok()?;
+        let set = tables.iter().rev().find_map(|(_, table)| table.get("watch")?.get("log"));
+        set?.clone().try_into().ok()
+    };
+    command.log.or_else(set).unwrap_or_default()
 }
 
 /// Reads the command line.

@@ -9,6 +9,7 @@ use super::failure::{Ended, Failure};
 use super::{Style, Where, asked_to_stop};
 use crate::config::Config;
 use crate::serve::{Running, Start};
+use crate::watch::LogFormat;
 
 /// Runs Earnest until it is asked to stop.
 #[derive(Debug, Args)]
@@ -16,6 +17,9 @@ pub struct Up {
     /// Where and with what.
     #[command(flatten)]
     pub place: Where,
+    /// How the log is written [default: text].
+    #[arg(long, env = "EARNEST_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub log: Option<LogFormat>,
 }
 
 /// Runs the command. The address is written to stdout once it serves.
@@ -37,6 +41,9 @@ pub async fn run(command: Up, style: &Style) -> Ended {
     }
     if let (Some(_), Some(dir)) = (&running.dev, &data) {
         style.talk(&format!("  development keys   {}", dir.join("dev-keys.json").display()));
+    }
+    if let Some(figures) = running.figures_address {
+        style.talk(&format!("  figures            http://{figures}/metrics"));
     }
     style.next("earnest sell --upstream http://127.0.0.1:8000 --price 'GET /*=$0.02'");
     if said.is_ok() {

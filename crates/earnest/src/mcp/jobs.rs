@@ -92,10 +92,11 @@ impl Jobs {
         }
         let (sender, ending) = watch::channel(None);
         let work = start();
-        tokio::spawn(async move {
+        let work = async move {
             let fetched = Arc::new(work.await);
             sender.send_replace(Some((Instant::now(), fetched)));
-        });
+        };
+        tokio::spawn(tracing::Instrument::in_current_span(work));
         state.jobs.insert(key.clone(), Job { fingerprint, ending: ending.clone() });
         Ok(Waiting(ending))
     }

@@ -18,7 +18,7 @@ use crate::world::{World, unchanged};
 
 /// Keeps everything that is logged, at every level.
 #[derive(Clone, Default)]
-struct Logs(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Logs(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -50,16 +50,16 @@ impl Logs {
         tracing::subscriber::set_global_default(subscriber).expect("no other subscriber");
         logs
     }
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 }
 
 /// A secret and what it is.
-type Secret = (String, String);
+pub(crate) type Secret = (String, String);
 
 #[track_caller]
-fn assert_none(secrets: &[Secret], text: &[u8], place: &str) {
+pub(crate) fn assert_none(secrets: &[Secret], text: &[u8], place: &str) {
     for (what, secret) in secrets {
         assert!(secret.len() >= 6, "{what} is too short to look for: {secret}");
         let found = memchr(text, secret.as_bytes());
@@ -183,6 +183,13 @@ async fn nothing_secret_is_told_logged_or_written() {
         secrets.push((format!("the cookie {name}"), value.clone()));
     }
     secrets.push(("the proof of a form".to_owned(), page.field("form")));
+
+    // An endpoint that is told, by a shared secret, at an address that holds a password.
+    let hook = json!({ "url": "http://127.0.0.1:9/hear?secret=hush-hush-hush", "scheme": "v1" });
+    let made = world.post("owner", "/v1/webhooks", hook).await.expect(201);
+    secrets.push(("a webhook's secret".to_owned(), made["secret"].as_str().unwrap().to_owned()));
+    world.authorize(world.quote("/dear", 9_000_000), "told").await.expect(403);
+    world.settle_down().await;
 
     // How PayPal's access tokens begin here; the simulator keeps them to itself.
     secrets.push(("an access token".to_owned(), "Bearer A21AA".to_owned()));

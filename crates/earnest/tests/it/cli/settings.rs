@@ -4,6 +4,7 @@ use std::path::Path;
 
 use earnest::config::{Data, File, Paypal, Server};
 use earnest::front::{FrontConfig, FrontFile};
+use earnest::watch::{LogFormat, WatchFile};
 use earnest_core::settings::Settings;
 
 use super::{earnest, run};
@@ -39,7 +40,10 @@ fn the_example_names_every_setting_with_its_default() {
     let text = example();
     let file: File = toml::from_str(&switched_on(&text)).unwrap();
     // Taken apart by name, so that a new setting does not compile until it is explained here.
-    let File { server, data, paypal, front, rules } = file;
+    let File { server, data, paypal, front, watch, rules } = file;
+    let WatchFile { log, metrics_listen } = watch;
+    assert_eq!(log, Some(LogFormat::default()));
+    assert!(metrics_listen.is_some_and(|address| address.ip().is_loopback()));
     let Server { listen, public_url } = server;
     let Data { dir, key_file } = data;
     let Paypal {

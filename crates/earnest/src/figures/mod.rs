@@ -1,0 +1,328 @@
+//! What Prometheus is told: counters since the start, and how things stand.
+//!
+//! Everything is counted where it happens or kept up as a running sum; a scrape adds nothing up. The
+//! few figures that only lists can tell are read at most once in [`books::PACE_SECONDS`], off the
+//! threads that serve, from lists of what is open, up to a bound. What happened to purchases is taken
+//! from the stream of events, which one task reads anyway. No label names an owner, an agent, a
+//! seller or an id: each has few values, all of them written in this source.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use earnest_paypal::Exchange;
+use earnest_store::EventPage;
+use http::{Method, StatusCode, header};
+use prometheus_client::encoding::{EncodeLabelSet, prometheus_text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+
+use crate::app::App;
+
+pub mod books;
+
+/// In seconds: from a quick read to the longest that a charge is waited for.
+const PAYPAL_BUCKETS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// How long a scrape waits for the stream of events to be counted up to the moment it came.
+const CATCH_UP: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// What a policy said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decision {
+    decision: &'static str,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Became {
+    rail: &'static str,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: &'static str,
+    route: String,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Class {
+    currency: &'static str,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+    api: &'static str,
+    mode: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct What {
+    what: &'static str,
+}
+
+type Seconds = fn() -> Histogram;
+
+/// The figures of one Earnest.
+pub struct Figures {
+    registry: Registry,
+    decisions: Family<Decision, Counter>,
+    purchases: Family<Became, Counter>,
+    events: Family<Kind, Counter>,
+    requests: Family<Answered, Counter>,
+    paypal_seconds: Family<Operation, Histogram, Seconds>,
+    paypal_outcomes: Family<Outcome, Counter>,
+    imbalance: Gauge,
+    accounts: Family<Class, Gauge>,
+    outstanding: Gauge,
+    head: Gauge,
+    remembered: Family<What, Gauge>,
+    writer: books::Writer,
+    open: books::Open,
+    seen: AtomicU64,
+    moved: Notify,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Figures").finish_non_exhaustive()
+    }
+}
+
+impl Figures {
+    /// Nothing counted yet.
+    pub fn new(mode: &str) -> Self {
+        let mut registry = Registry::with_prefix("earnest");
+        let build = Build {
+            version: env!("CARGO_PKG_VERSION"),
+            api: crate::api::VERSION,
+            mode: mode.to_owned(),
+        };
+        registry.register("build", "This build, and what its money is", Info::new(build));
+        let seconds: Seconds = || Histogram::new(PAYPAL_BUCKETS);
+        let mut figures = Self {
+            decisions: Family::default(),
+            purchases: Family::default(),
+            events: Family::default(),
+            requests: Family::default(),
+            paypal_seconds: Family::new_with_constructor(seconds),
+            paypal_outcomes: Family::default(),
+            imbalance: Gauge::default(),
+            accounts: Family::default(),
+            outstanding: Gauge::default(),
+            head: Gauge::default(),
+            remembered: Family::default(),
+            writer: books::Writer::default(),
+            open: books::Open::default(),
+            seen: AtomicU64::new(0),
+            moved: Notify::new(),
+            registry: Registry::default(),
+        };
+        figures.begin();
+        figures.register(&mut registry);
+        figures.registry = registry;
+        figures
+    }
+
+    #[rustfmt::skip]
+    fn register(&self, to: &mut Registry) {
+        to.register("policy_decisions", "What policies said of purchases, by reason", self.decisions.clone());
+        to.register("purchases", "Purchases that came into a state, by rail", self.purchases.clone());
+        to.register("events", "Events of the log by kind; alarms begin with alarm", self.events.clone());
+        to.register("http_requests", "Requests by route pattern and class of status", self.requests.clone());
+        to.register("paypal_request_duration_seconds", "How long PayPal calls took, by operation", self.paypal_seconds.clone());
+        to.register("paypal_requests", "PayPal calls by operation and what their answers mean", self.paypal_outcomes.clone());
+        to.register("ledger_imbalance_micros", "By how much debits and credits differ; 0 unless the books are broken", self.imbalance.clone());
+        to.register("accounts_micros", "What all accounts of a class hold, debits less credits", self.accounts.clone());
+        to.register("tab_outstanding_micros", "What all tabs owe", self.outstanding.clone());
+        to.register("log_head", "Entries in the log", self.head.clone());
+        to.register("front_remembered", "What the front limiter remembers", self.remembered.clone());
+        self.writer.register(to);
+        self.open.register(to);
+    }
+
+    /// Zeros for what alerts ask for: Prometheus sees no increase in a series that was not there.
+    fn begin(&self) {
+        for decision in ["allow", "needs_approval"] {
+            self.decisions.get_or_create(&Decision { decision, reason: String::new() });
+        }
+        for state in ["held", "waiting", "denied", "billed", "released", "expired", "unbilled"] {
+            self.purchases.get_or_create(&Became { rail: "tab", state });
+        }
+    }
+
+    /// Counts what the log got, as [`crate::events::Feed`] reads it.
+    pub fn happened(&self, page: &EventPage) {
+        for event in &page.events {
+            self.one(&event.event.kind, &event.event.data);
+        }
+        self.reached(page.after);
+    }
+
+    /// Everything up to here is counted.
+    pub fn reached(&self, seq: u64) {
+        self.seen.store(seq, Ordering::Release);
+        self.moved.notify_waiters();
+    }
+
+    fn one(&self, kind: &str, data: &serde_json::Value) {
+        // Kinds are words of the source; nobody outside makes one.
+        self.events.get_or_create(&Kind { kind: kind.to_owned() }).inc();
+        let decide = |decision, reason: &str| {
+            let reason = reason.to_owned();
+            self.decisions.get_or_create(&Decision { decision, reason }).inc();
+        };
+        let state = match kind {
+            "purchase.held" => {
+                decide("allow", "");
+                "held"
+            }
+            "approval.waiting" => {
+                decide("needs_approval", "");
+                "waiting"
+            }
+            "purchase.denied" => {
+                decide("deny", data["reason"].as_str().unwrap_or("none"));
+                "denied"
+            }
+            "purchase.billed" => "billed",
+            "purchase.released" => "released",
+            "purchase.expired" => "expired",
+            "purchase.unbilled" => "unbilled",
+            _ => return,
+        };
+        self.purchases.get_or_create(&Became { rail: "tab", state }).inc();
+    }
+
+    /// Counts an answer. `route` is the pattern, never the path: paths hold ids.
+    pub fn answered(&self, method: &Method, route: Option<&str>, status: StatusCode) {
+        let method = match *method {
+            Method::GET => "GET",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::DELETE => "DELETE",
+            Method::PATCH => "PATCH",
+            Method::HEAD => "HEAD",
+            Method::OPTIONS => "OPTIONS",
+            _ => "other",
+        };
+        let status = match status.as_u16() / 100 {
+            1 => "1xx",
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            _ => "5xx",
+        };
+        let route = route.unwrap_or("none").to_owned();
+        self.requests.get_or_create(&Answered { method, route, status }).inc();
+    }
+
+    /// Counts a PayPal call.
+    pub fn called(&self, exchange: &Exchange) {
+        let operation = exchange.operation.as_str();
+        let seconds = exchange.took.as_secs_f64();
+        self.paypal_seconds.get_or_create(&Operation { operation }).observe(seconds);
+        let outcome = exchange.outcome.as_str();
+        self.paypal_outcomes.get_or_create(&Outcome { operation, outcome }).inc();
+    }
+
+    /// Waits, for a moment, until everything up to a place is counted.
+    async fn caught_up(&self, seq: u64) {
+        let counted = async {
+            loop {
+                let moved = self.moved.notified();
+                if self.seen.load(Ordering::Acquire) >= seq {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        // Where the books cannot be read now, what is known is told.
+        let _ = tokio::time::timeout(CATCH_UP, counted).await;
+    }
+
+    /// What running sums tell: no reading.
+    fn set_sums(&self, app: &App) {
+        let sums = app.store.sums();
+        self.imbalance.set(i64::try_from(sums.imbalance()).unwrap_or(i64::MAX));
+        let mut outstanding = 0;
+        for (currency, class, net) in sums.classes() {
+            let micros = i64::try_from(net.posted).unwrap_or(i64::MAX);
+            self.accounts.get_or_create(&Class { currency: currency.code(), class }).set(micros);
+            if class == "tab_owed" {
+                outstanding += micros;
+            }
+        }
+        self.outstanding.set(outstanding);
+        let (addresses, credentials) = app.front.remembered();
+        for (what, many) in [("addresses", addresses), ("credentials", credentials)] {
+            self.remembered
+                .get_or_create(&What { what })
+                .set(i64::try_from(many).unwrap_or(i64::MAX));
+        }
+        self.writer.set(app.store.load());
+    }
+}
+
+/// Everything, as Prometheus reads it (text format 0.0.4).
+pub async fn render(app: &App) -> String {
+    let figures = &app.figures;
+    let head = *app.store.watch_head().borrow();
+    figures.caught_up(head).await;
+    figures.head.set(i64::try_from(head).unwrap_or(i64::MAX));
+    figures.set_sums(app);
+    figures.open.refresh(app).await;
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = prometheus_text::encode(&mut text, &figures.registry);
+    text
+}
+
+/// The answer of `/metrics`.
+pub async fn answer(app: &App) -> Response {
+    let kind = [
+        (header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (kind, render(app).await).into_response()
+}
+
+/// What is served on an address for figures only: those, and nothing else.
+pub fn alone(app: App) -> Router {
+    Router::new()
+        .route("/metrics", get(|State(app): State<App>| async move { answer(&app).await }))
+        .with_state(app)
+}
+
+/// A lock that a panic elsewhere does not close.
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,355 @@
+//! What Prometheus is told: read by a reader that takes the format literally, who may read it, and
+//! that figures move by exactly what happened.
+
+use std::collections::BTreeMap;
+
+use earnest::config::Config;
+use paypal_sim::{Effect, Fault, SimConfig};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::world::World;
+
+/// Every sample by its name with its labels, as they stand in the text.
+#[derive(Clone, Debug)]
+struct Scrape(BTreeMap<String, f64>);
+
+/// Reads Prometheus' text format 0.0.4, and nothing that it does not allow.
+fn read(text: &str) -> Scrape {
+    let name = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b':')
+            && !text.as_bytes()[0].is_ascii_digit()
+    };
+    let (mut samples, mut types) = (BTreeMap::new(), BTreeMap::new());
+    let mut family = String::new();
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (of, words) = help.split_once(' ').unwrap();
+            assert!(name(of) && !words.is_empty(), "{line}");
+            continue;
+        }
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (of, kind) = kind.split_once(' ').unwrap();
+            assert!(matches!(kind, "counter" | "gauge" | "histogram"), "{line}");
+            assert!(types.insert(of.to_owned(), kind.to_owned()).is_none(), "{of} comes twice");
+            family = of.to_owned();
+            continue;
+        }
+        assert!(!line.starts_with('#'), "{line}");
+        let (what, value) = line.rsplit_once(' ').unwrap();
+        let (of, labels) = match what.split_once('{') {
+            Some((of, labels)) => (of, labels.strip_suffix('}').unwrap()),
+            None => (what, ""),
+        };
+        for label in labels.split("\",").filter(|label| !label.is_empty()) {
+            let (key, value) = label.split_once("=\"").unwrap();
+            assert!(name(key) && !value.trim_end_matches('"').contains(['"', '\n']), "{line}");
+        }
+        let stem = ["_bucket", "_sum", "_count"].iter().find_map(|end| of.strip_suffix(end));
+        let histogram = types[&family] == "histogram";
+        assert_eq!(if histogram { stem.unwrap() } else { of }, family, "{line}");
+        let value: f64 = value.parse().unwrap();
+        assert!(samples.insert(what.to_owned(), value).is_none(), "{what} comes twice");
+    }
+    Scrape(samples)
+}
+
+impl Scrape {
+    async fn of(world: &World) -> Self {
+        // Past the pace at which lists are read.
+        world.advance(earnest::figures::books::PACE_SECONDS);
+        let answer = world.get("operator", "/metrics").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+        read(std::str::from_utf8(&answer.bytes).unwrap())
+    }
+    fn get(&self, sample: &str) -> f64 {
+        self.0.get(sample).copied().unwrap_or(0.0)
+    }
+    /// Everything that differs from a scrape before, but for what a scrape itself changes.
+    fn since(&self, before: &Self) -> BTreeMap<String, f64> {
+        let mut moved = BTreeMap::new();
+        for (name, value) in &self.0 {
+            let by = value - before.get(name);
+            let own =
+                ["http_requests", "books_read", "writer_", "log_head", "paypal_", "wait_seconds"];
+            if by != 0.0 && !own.iter().any(|own| name.contains(own)) {
+                moved.insert(name.trim_start_matches("earnest_").to_owned(), by);
+            }
+        }
+        moved
+    }
+}
+
+#[track_caller]
+fn assert_moved(now: &Scrape, before: &Scrape, expect: &[(&str, f64)]) {
+    let expect: BTreeMap<String, f64> =
+        expect.iter().map(|(name, by)| ((*name).to_owned(), *by)).collect();
+    let mut moved = now.since(before);
+    // Memo accounts count rooms, one for each cap.
+    moved.remove("accounts_micros{currency=\"USD\",class=\"memo\"}");
+    assert_eq!(moved, expect);
+}
+
+const OWED: &str = "accounts_micros{currency=\"USD\",class=\"tab_owed\"}";
+const ACCRUED: &str = "accounts_micros{currency=\"USD\",class=\"seller_accrued\"}";
+
+#[tokio::test]
+async fn figures_move_by_exactly_what_happened() {
+    let world = World::ready().await;
+    let begin = Scrape::of(&world).await;
+    assert_moved(&Scrape::of(&world).await, &begin, &[]);
+
+    // A purchase is held, then billed.
+    let voucher = world.buy(100_000, "one").await;
+    let held = Scrape::of(&world).await;
+    assert_moved(
+        &held,
+        &begin,
+        &[
+            ("policy_decisions_total{decision=\"allow\",reason=\"\"}", 1.0),
+            ("purchases_total{rail=\"tab\",state=\"held\"}", 1.0),
+            ("events_total{kind=\"purchase.held\"}", 1.0),
+            ("events_total{kind=\"tab.opened\"}", 1.0),
+        ],
+    );
+    // A replay is no second purchase.
+    world.buy(100_000, "one").await;
+    assert_moved(&Scrape::of(&world).await, &held, &[]);
+    world.report(&voucher, "redeemed").await;
+    let billed = Scrape::of(&world).await;
+    assert_moved(
+        &billed,
+        &held,
+        &[
+            ("purchases_total{rail=\"tab\",state=\"billed\"}", 1.0),
+            ("events_total{kind=\"purchase.billed\"}", 1.0),
+            ("tab_outstanding_micros", 100_000.0),
+            (OWED, 100_000.0),
+            (ACCRUED, -100_000.0),
+        ],
+    );
+
+    // One is refused, one waits for its owner.
+    world.authorize(world.quote("/dear", 9_000_000), "no").await.expect(403);
+    world.authorize(world.quote("/dear", 250_000), "waits").await.expect(202);
+    let asked = Scrape::of(&world).await;
+    assert_moved(
+        &asked,
+        &billed,
+        &[
+            ("policy_decisions_total{decision=\"deny\",reason=\"per_call_cap\"}", 1.0),
+            ("policy_decisions_total{decision=\"needs_approval\",reason=\"\"}", 1.0),
+            ("purchases_total{rail=\"tab\",state=\"denied\"}", 1.0),
+            ("purchases_total{rail=\"tab\",state=\"waiting\"}", 1.0),
+            ("events_total{kind=\"purchase.denied\"}", 1.0),
+            ("events_total{kind=\"approval.waiting\"}", 1.0),
+            ("approvals_waiting", 1.0),
+        ],
+    );
+    assert_eq!(asked.get("earnest_approvals_oldest_wait_seconds"), 5.0);
+    // Nobody waits for an answer that would come too late.
+    world.advance(900);
+    let late = Scrape::of(&world).await;
+    assert_eq!(late.get("earnest_approvals_waiting"), 0.0);
+    assert_eq!(late.get("earnest_approvals_oldest_wait_seconds"), 0.0);
+
+    // A settlement whose answer is lost: unknown, then found.
+    let before = Scrape::of(&world).await;
+    world.sim().add_fault(Fault::on("orders.create", Effect::DropBefore)).unwrap();
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    world.jobs().await;
+    let unknown = Scrape::of(&world).await;
+    assert_eq!(unknown.get("earnest_intents_unknown") - before.get("earnest_intents_unknown"), 1.0);
+    assert_eq!(unknown.get("earnest_intents_open"), 1.0);
+    assert!(unknown.get("earnest_intents_unknown_oldest_seconds") >= 5.0);
+    assert_eq!(
+        unknown.get(
+            "earnest_paypal_requests_total{operation=\"order_charge_vaulted\",outcome=\"unknown\"}"
+        ),
+        1.0
+    );
+    assert_eq!(unknown.get("earnest_tab_outstanding_micros"), 100_000.0);
+    world.advance(600);
+    world.settle_down().await;
+    let settled = Scrape::of(&world).await;
+    assert_eq!(settled.get("earnest_intents_unknown"), 0.0);
+    assert_eq!(settled.get("earnest_tab_outstanding_micros"), 0.0);
+    assert_eq!(
+        settled.get("earnest_events_total{kind=\"settlement.captured\"}")
+            - before.get("earnest_events_total{kind=\"settlement.captured\"}"),
+        1.0
+    );
+    let of = |suffix: &str| {
+        let name = format!("earnest_paypal_request_duration_seconds_{suffix}");
+        settled.get(&format!("{name}{{operation=\"order_charge_vaulted\"}}"))
+    };
+    assert!(of("count") >= 1.0 && of("sum") > 0.0);
+    for scrape in [&begin, &held, &billed, &asked, &unknown, &settled] {
+        assert_eq!(scrape.get("earnest_ledger_imbalance_micros"), 0.0);
+    }
+    crate::cases::finish(&world).await;
+}
+
+/// Histograms are cumulative and complete; the writer's figures are the writer's.
+#[tokio::test]
+async fn histograms_add_up() {
+    let world = World::ready().await;
+    for n in 0..5 {
+        world.spend(10_000, &format!("n-{n}")).await;
+    }
+    let scrape = Scrape::of(&world).await;
+    let mut seen = 0;
+    for (name, count) in scrape.0.iter().filter(|(name, _)| name.contains("le=\"+Inf\"")) {
+        let (stem, labels) = name.split_once("_bucket{").unwrap();
+        let labels = labels.replace("le=\"+Inf\"", "").trim_matches([',', '}']).to_owned();
+        let whole = |what: &str| match labels.is_empty() {
+            true => format!("{stem}_{what}"),
+            false => format!("{stem}_{what}{{{labels}}}"),
+        };
+        assert_eq!(scrape.get(&whole("count")), *count, "{name}");
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for (other, value) in &scrape.0 {
+            let same = other.starts_with(&format!("{stem}_bucket{{")) && other.contains(&labels);
+            if let Some(bound) = other.split("le=\"").nth(1).filter(|_| same) {
+                let bound = bound.split('"').next().unwrap().replace("+Inf", "inf");
+                buckets.push((bound.parse().unwrap(), *value));
+            }
+        }
+        buckets.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{name}: {buckets:?}");
+        seen += 1;
+    }
+    assert!(seen >= 3, "{seen} histograms");
+    let load = world.earnest.app.store.load();
+    assert!(load.units > 10);
+    assert_eq!(scrape.get("earnest_writer_batch_units_sum"), load.units as f64);
+    assert_eq!(scrape.get("earnest_writer_units_total"), load.units as f64);
+    assert_eq!(scrape.get("earnest_writer_queue_depth"), 0.0);
+}
+
+/// Requests are counted by their pattern: no id, no token, however they are spelt.
+#[tokio::test]
+async fn requests_are_counted_by_pattern() {
+    let world = World::new().await;
+    let before = Scrape::of(&world).await;
+    for id in ["tab_1", "tab_2", "tab_3"] {
+        world.get("owner", &format!("/v1/tabs/{id}")).await;
+    }
+    world.get("", "/v1/tabs/tab_4").await.expect(401);
+    world.get("", "/no/such/place").await.expect(404);
+    world.call("owner", Method::DELETE, "/healthz", None).await.expect(405);
+    let after = Scrape::of(&world).await;
+    let by = |method: &str, route: &str, status: &str| {
+        let name = format!(
+            "earnest_http_requests_total{{method=\"{method}\",route=\"{route}\",status=\"{status}\"}}"
+        );
+        after.get(&name) - before.get(&name)
+    };
+    assert_eq!(by("GET", "/v1/tabs/{id}", "4xx"), 4.0);
+    assert_eq!(by("GET", "none", "4xx"), 1.0);
+    assert_eq!(by("GET", "/metrics", "2xx"), 1.0);
+    assert_eq!(by("DELETE", "/healthz", "4xx"), 1.0);
+}
+
+/// Labels name nobody: nothing of anybody's stands in a scrape, and its size does not grow with them.
+#[tokio::test]
+async fn no_label_names_anybody() {
+    let world = World::ready().await;
+    // Once of everything that comes again below.
+    world.post("operator", "/v1/owners", json!({ "name": "First" })).await.expect(201);
+    world.spend(10_000, "one").await;
+    world.get("operator", "/metrics").await;
+    let answer = world.get("operator", "/metrics").await;
+    let before = read(std::str::from_utf8(&answer.bytes).unwrap()).0.len();
+    for n in 0..5 {
+        let body = json!({ "name": format!("Owner {n}") });
+        world.post("operator", "/v1/owners", body).await.expect(201);
+        world.spend(10_000, &format!("more-{n}")).await;
+    }
+    let answer = world.get("operator", "/metrics").await;
+    let text = String::from_utf8(answer.bytes).unwrap();
+    assert!(read(&text).0.len() <= before, "{text}");
+    for (id, prefix) in [
+        (world.owner_id(), "own_"),
+        (world.agent_id(), "agt_"),
+        (world.seller_id(), "sel_"),
+        ("tab_0".to_owned(), "tab_0"),
+        ("pur_".to_owned(), "pur_"),
+    ] {
+        assert!(!text.contains(&id) && !text.contains(&format!("\"{prefix}")), "{text}");
+    }
+}
+
+/// Nobody but the operator, or whoever reaches the address that the operator set.
+#[tokio::test]
+async fn figures_are_for_the_operator() {
+    let config =
+        Config { metrics_listen: Some("127.0.0.1:0".parse().unwrap()), ..Config::simulated() };
+    let world = World::with(config, SimConfig::default()).await;
+    world.get("", "/metrics").await.expect(401);
+    for role in ["owner", "agent", "seller"] {
+        world.get(role, "/metrics").await.expect(404);
+    }
+    let address = world.earnest.figures_address.unwrap();
+    let get = |path: &str| world.http.get(format!("http://{address}{path}")).send();
+    let answer = get("/metrics").await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(read(&answer.text().await.unwrap()).get("earnest_log_head") > 0.0);
+    for path in ["/", "/healthz", "/v1/tabs", "/v1/owners", "/openapi.json"] {
+        assert_eq!(get(path).await.unwrap().status(), 404, "{path}");
+    }
+    // It ends with the rest.
+    world.earnest.stop().await;
+    assert!(world.http.get(format!("http://{address}/metrics")).send().await.is_err());
+    // Without the setting there is no such address.
+    assert_eq!(World::new().await.earnest.figures_address, None);
+}
+
+/// However often somebody scrapes, the lists are read no more often than they say.
+#[tokio::test]
+async fn a_scrape_reads_no_list_again_at_once() {
+    let world = World::ready().await;
+    let first = Scrape::of(&world).await;
+    world.authorize(world.quote("/dear", 250_000), "waits").await.expect(202);
+    for _ in 0..20 {
+        let answer = world.get("operator", "/metrics").await;
+        let scrape = read(std::str::from_utf8(&answer.bytes).unwrap());
+        // Counted where it happens, so at once; read from a list, so not yet.
+        assert_eq!(scrape.get("earnest_events_total{kind=\"approval.waiting\"}"), 1.0);
+        assert_eq!(scrape.get("earnest_approvals_waiting"), 0.0);
+        let read_at = "earnest_books_read_timestamp_seconds";
+        assert_eq!(scrape.get(read_at), first.get(read_at));
+    }
+    assert_eq!(Scrape::of(&world).await.get("earnest_approvals_waiting"), 1.0);
+}
+
+/// What docs/operations.md would have people watch is there.
+#[tokio::test]
+async fn what_the_documents_name_is_told() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let text = std::fs::read_to_string(root.join("docs/operations.md")).unwrap();
+    let world = World::ready().await;
+    world.spend(10_000, "one").await;
+    world.authorize(world.quote("/dear", 9_000_000), "no").await.expect(403);
+    Scrape::of(&world).await;
+    let scrape = Scrape::of(&world).await;
+    let odd = |c: char| !(c.is_ascii_lowercase() || c == '_');
+    let mut named = 0;
+    for part in text.split("earnest_").skip(1) {
+        let name = format!("earnest_{}", part.split(odd).next().unwrap());
+        // Names of other things: variables of nginx, a job, a cluster.
+        let others = ["earnest_challenge", "earnest_status", "earnest_purchase", "earnest_receipt"];
+        let places = ["earnest_pay", "earnest_no", "earnest_failed", "earnest_sell"];
+        if others.contains(&name.as_str()) || places.contains(&name.as_str()) {
+            continue;
+        }
+        let told = scrape.0.keys().any(|sample| sample.starts_with(&name));
+        assert!(told, "{name} is in the documents, but not among the figures");
+        named += 1;
+    }
+    assert!(named > 15, "{named}");
+}
