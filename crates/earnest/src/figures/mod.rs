@@ -14,6 +14,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use earnest_core::money::Currency;
 use earnest_paypal::Exchange;
 use earnest_store::EventPage;
 use http::{Method, StatusCode, header};
@@ -72,6 +73,11 @@ struct Outcome {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Owed {
+    currency: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Class {
     currency: &'static str,
     class: &'static str,
@@ -102,7 +108,7 @@ pub struct Figures {
     paypal_outcomes: Family<Outcome, Counter>,
     imbalance: Gauge,
     accounts: Family<Class, Gauge>,
-    outstanding: Gauge,
+    outstanding: Family<Owed, Gauge>,
     head: Gauge,
     remembered: Family<What, Gauge>,
     writer: books::Writer,
@@ -137,7 +143,7 @@ impl Figures {
             paypal_outcomes: Family::default(),
             imbalance: Gauge::default(),
             accounts: Family::default(),
-            outstanding: Gauge::default(),
+            outstanding: Family::default(),
             head: Gauge::default(),
             remembered: Family::default(),
             writer: books::Writer::default(),
@@ -172,10 +178,11 @@ impl Figures {
     /// Zeros for what alerts ask for: Prometheus sees no increase in a series that was not there.
     fn begin(&self) {
         for decision in ["allow", "needs_approval"] {
-            self.decisions.get_or_create(&Decision { decision, reason: String::new() });
+            self.decisions.get_or_create(&Decision { decision, reason: String::new() }).inc_by(0);
         }
+        self.outstanding.get_or_create(&Owed { currency: Currency::Usd.code() }).set(0);
         for state in ["held", "waiting", "denied", "billed", "released", "expired", "unbilled"] {
-            self.purchases.get_or_create(&Became { rail: "tab", state });
+            self.purchases.get_or_create(&Became { rail: "tab", state }).inc_by(0);
         }
     }
 
@@ -273,15 +280,13 @@ impl Figures {
     fn set_sums(&self, app: &App) {
         let sums = app.store.sums();
         self.imbalance.set(i64::try_from(sums.imbalance()).unwrap_or(i64::MAX));
-        let mut outstanding = 0;
         for (currency, class, net) in sums.classes() {
             let micros = i64::try_from(net.posted).unwrap_or(i64::MAX);
             self.accounts.get_or_create(&Class { currency: currency.code(), class }).set(micros);
             if class == "tab_owed" {
-                outstanding += micros;
+                self.outstanding.get_or_create(&Owed { currency: currency.code() }).set(micros);
             }
         }
-        self.outstanding.set(outstanding);
         let (addresses, credentials) = app.front.remembered();
         for (what, many) in [("addresses", addresses), ("credentials", credentials)] {
             self.remembered

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use earnest::config::Config;
+use earnest::serve::{Running, Start};
 use paypal_sim::{Effect, Fault, SimConfig};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 /// Every sample by its name with its labels, as they stand in the text.
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ async fn figures_move_by_exactly_what_happened() {
         &[
             ("purchases_total{rail=\"tab\",state=\"billed\"}", 1.0),
             ("events_total{kind=\"purchase.billed\"}", 1.0),
-            ("tab_outstanding_micros", 100_000.0),
+            ("tab_outstanding_micros{currency=\"USD\"}", 100_000.0),
             (OWED, 100_000.0),
             (ACCRUED, -100_000.0),
         ],
@@ -172,12 +173,12 @@ async fn figures_move_by_exactly_what_happened() {
         ),
         1.0
     );
-    assert_eq!(unknown.get("earnest_tab_outstanding_micros"), 100_000.0);
+    assert_eq!(unknown.get("earnest_tab_outstanding_micros{currency=\"USD\"}"), 100_000.0);
     world.advance(600);
     world.settle_down().await;
     let settled = Scrape::of(&world).await;
     assert_eq!(settled.get("earnest_intents_unknown"), 0.0);
-    assert_eq!(settled.get("earnest_tab_outstanding_micros"), 0.0);
+    assert_eq!(settled.get("earnest_tab_outstanding_micros{currency=\"USD\"}"), 0.0);
     assert_eq!(
         settled.get("earnest_events_total{kind=\"settlement.captured\"}")
             - before.get("earnest_events_total{kind=\"settlement.captured\"}"),
@@ -302,11 +303,20 @@ async fn figures_are_for_the_operator() {
     for path in ["/", "/healthz", "/v1/tabs", "/v1/owners", "/openapi.json"] {
         assert_eq!(get(path).await.unwrap().status(), 404, "{path}");
     }
-    // It ends with the rest.
-    world.earnest.stop().await;
-    assert!(world.http.get(format!("http://{address}/metrics")).send().await.is_err());
     // Without the setting there is no such address.
     assert_eq!(World::new().await.earnest.figures_address, None);
+}
+
+/// The address of figures ends with the rest.
+#[tokio::test]
+async fn figures_end_when_earnest_stops() {
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    let config = Config { metrics_listen: listen, ..Config::simulated() };
+    let running = Running::start(config, Start::default()).await.unwrap();
+    let address = running.figures_address.unwrap();
+    tokio::net::TcpStream::connect(address).await.unwrap();
+    tokio::time::timeout(PATIENCE, running.stop()).await.expect("it stops");
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
 
 /// However often somebody scrapes, the lists are read no more often than they say.

@@ -1,5 +1,5 @@
 //! The cases of public bug reports that concern the server, each a test named by its id, with
-//! relatives of its kind; and that no case of this issue is without a test.
+//! relatives of its kind; and that no case of what is built is without a test.
 
 mod approvals;
 mod front;
@@ -113,9 +113,16 @@ fn test_names(text: &str) -> Vec<String> {
     names
 }
 
+/// Cases of these issues are tests.
+const ISSUES: [u64; 2] = [1, 2];
+/// What a case needs that is not there yet; each is said aloud, and leaves this list with its test.
+const NOT_YET: [(&str, &str); 1] = [("MCPI-14", "nothing publishes names of tools yet")];
+
 fn without_a_test(cases: &Value, tests: &[String]) -> Vec<String> {
     let cases = cases["cases"].as_array().unwrap().iter();
-    let ids = cases.filter(|case| case["issue"] == 1).map(|case| case["id"].as_str().unwrap());
+    let ids = cases
+        .filter(|case| ISSUES.iter().any(|issue| case["issue"] == *issue))
+        .map(|case| case["id"].as_str().unwrap());
     let is_named = |id: &&str| {
         let name = id.to_lowercase().replace('-', "_");
         tests.iter().any(|test| *test == name || test.starts_with(&format!("{name}_")))
@@ -124,19 +131,23 @@ fn without_a_test(cases: &Value, tests: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn every_case_of_this_issue_has_a_test_of_its_id() {
+fn every_case_has_a_test_of_its_id() {
     let Some(path) = shared_file("cases.json") else { return };
     let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let tests = tests_named_by_cases(root);
     assert!(!tests.is_empty());
-    assert_eq!(without_a_test(&cases, &tests), Vec::<String>::new(), "cases without a test");
+    for (id, why) in NOT_YET {
+        println!("skipped: {id}: {why}");
+    }
+    let not_yet = NOT_YET.map(|(id, _)| id.to_owned()).to_vec();
+    assert_eq!(without_a_test(&cases, &tests), not_yet, "cases without a test");
 }
 
 #[test]
 fn a_case_without_a_test_is_noticed() {
     let cases = serde_json::json!({"cases": [
-        {"id": "AAA-01", "issue": 1}, {"id": "AAA-02", "issue": 1}, {"id": "AAA-03", "issue": 2},
+        {"id": "AAA-01", "issue": 1}, {"id": "AAA-02", "issue": 1}, {"id": "AAA-03", "issue": 3},
     ]});
     let source = "#[test]\n#[allow(x)]\nfn aaa_01_is_there() {}\nfn aaa_02_is_no_test() {}\n";
     assert_eq!(without_a_test(&cases, &test_names(source)), ["AAA-02"]);
