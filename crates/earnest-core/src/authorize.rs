@@ -672,7 +672,9 @@ pub(crate) fn tab_facts(owner: &Owner, place: &Place) -> TabFacts {
         _ if owner.frozen_tab.is_some() => TabFacts::Frozen,
         TabState::Frozen => TabFacts::Frozen,
         TabState::Open => TabFacts::Open(place.open),
-        TabState::Closing | TabState::Closed | TabState::WrittenOff => TabFacts::Closed,
+        TabState::Closing | TabState::Closed | TabState::WrittenOff | TabState::PaidOff => {
+            TabFacts::Closed
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub mod admin;
 pub mod answer;
 pub mod approval;
 pub mod authorize;
+pub mod cash;
 pub mod entry;
 pub mod fee;
 pub mod hook;

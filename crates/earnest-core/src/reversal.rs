@@ -38,6 +38,9 @@ pub struct Booked {
     pub amount_micros: Micros,
     /// What of it came out of suspense.
     pub from_suspense_micros: Micros,
+    /// What PayPal gave us back of its fee.
+    #[serde(default)]
+    pub fee_returned_micros: Micros,
     /// When it was booked.
     pub at: Timestamp,
 }
@@ -282,6 +285,7 @@ impl Unit for Book {
             id: self.id.clone(),
             amount_micros: self.amount,
             from_suspense_micros: from_suspense,
+            fee_returned_micros: self.fee_returned,
             at: now,
         });
         effects.put(row)?;

@@ -1,17 +1,21 @@
 //! Money that arrived and matches nothing.
 //!
 //! It is in our PayPal balance, so it is in the books: on `suspense`, with one row for each capture
-//! that says why. It leaves when its place is found, or when it was given back at PayPal.
+//! that says why. It leaves when its place is found (by itself, or because the operator says where it
+//! belongs), or when it was given back at PayPal.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::id::{IntentId, SettlementId};
+use crate::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
-use crate::settlement::chain_of;
+use crate::party::Owner;
+use crate::problem::{Code, Refusal};
+use crate::settlement::{chain_of, key_conflict};
+use crate::tab::{Tab, TabState, add, over, touch_tabs};
 use crate::time::Timestamp;
-use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// Why money matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,12 @@ pub struct Suspended {
     pub amount_micros: Micros,
     /// What of it is still there.
     pub left_micros: Micros,
+    /// What PayPal took of the whole capture.
+    #[serde(default)]
+    pub fee_micros: Micros,
+    /// Where the operator said that something of it belongs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cleared: Vec<Cleared>,
     /// The settlement it speaks of, where it speaks of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settlement: Option<SettlementId>,
@@ -51,6 +61,31 @@ pub struct Suspended {
     pub invoice_id: Option<String>,
     /// When it was booked.
     pub at: Timestamp,
+}
+
+/// A part of a capture that the operator cleared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    /// Where it went.
+    pub to: Place,
+    /// Whose it is.
+    pub owner: OwnerId,
+    /// How much.
+    pub amount_micros: Micros,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Where money in suspense belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", content = "id", rename_all = "snake_case")]
+pub enum Place {
+    /// Prepaid credit of an owner.
+    Credit(OwnerId),
+    /// An owner's debt, which it repays.
+    Debt(OwnerId),
+    /// A frozen or closed tab, whose whole rest it pays.
+    Tab(TabId),
 }
 
 impl Record for Suspended {
@@ -102,7 +137,7 @@ impl Unit for BookUnasked {
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Suspended>(&self.capture);
-        for kind in ["captured", "suspense", "fee"] {
+        for kind in ["captured", "suspense", "cash", "fee"] {
             touches.hold(chain_of(kind, &self.capture));
         }
         touches.account(Account::PaypalCash.usd());
@@ -115,7 +150,7 @@ impl Unit for BookUnasked {
         let mut effects = Effects::answer(());
         let known = |kind| view.hold(chain_of(kind, &self.capture)).map(|chain| chain.is_some());
         // INVARIANT: a_payment_is_booked_once
-        if known("captured")? || known("suspense")? || self.amount.is_zero() {
+        if known("captured")? || known("suspense")? || known("cash")? || self.amount.is_zero() {
             return Ok(effects);
         }
         let cash = Account::PaypalCash.usd();
@@ -136,11 +171,133 @@ impl Unit for BookUnasked {
             why: if self.claims.is_some() { Why::Doubtful } else { Why::Unasked },
             amount_micros: self.amount,
             left_micros: self.amount,
+            fee_micros: self.fee,
+            cleared: Vec::new(),
             settlement: self.claims.map(|(settlement, _)| settlement),
             intent: self.claims.map(|(_, intent)| intent),
             invoice_id: self.invoice_id.clone(),
             at: now,
         })?;
         Ok(effects)
+    }
+}
+
+/// The operator says where money in suspense belongs.
+///
+/// A payment in suspense has no intent, so that what of it may still be given back stands on no
+/// account of ours: a refund of it after it was cleared is not booked by itself, and shows in the
+/// reconciliation.
+#[derive(Clone, Debug)]
+pub struct Clear {
+    /// PayPal's id of the capture.
+    pub capture: String,
+    /// Where it belongs.
+    pub to: Place,
+    /// Whose that is, from a plain read.
+    pub owner: OwnerId,
+    /// How much; all that is left, or all that the place takes, unless said.
+    pub amount: Option<Micros>,
+    /// The id of the chain.
+    pub chain: TransferId,
+    /// The operator's name for this one wish.
+    pub key: Key,
+}
+
+impl Clear {
+    /// How much goes: all of `left` and of what the place takes, unless said.
+    fn amount(&self, left: Micros, most: Option<Micros>) -> Result<Micros, Stop> {
+        let refuse = |why: &str| Refusal::new(Code::StateConflict, why).amount("left", left);
+        let all = most.map_or(left, |most| most.min(left));
+        let amount = self.amount.unwrap_or(all);
+        if amount > left || amount.is_zero() {
+            return Err(refuse("there is not so much of it in suspense").into());
+        }
+        match most.filter(|most| amount > *most) {
+            Some(most) => Err(refuse("that is more than is owed").amount("owed", most).into()),
+            None => Ok(amount),
+        }
+    }
+}
+
+impl Unit for Clear {
+    type Answer = Suspended;
+
+    fn name(&self) -> &'static str {
+        "suspense.clear"
+    }
+
+    fn key(&self) -> Option<Key> {
+        Some(self.key.clone())
+    }
+
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touch_tabs(&mut touches, view, self.owner);
+        touches.row::<Suspended>(&self.capture);
+        touches.hold(self.chain);
+        touches.account(Account::Suspense.usd());
+        match self.to {
+            Place::Credit(owner) => touches.account(Account::OwnerCredit(owner).usd()),
+            Place::Debt(owner) => touches.account(Account::OwnerDebt(owner).usd()),
+            Place::Tab(tab) => {
+                touches.row::<Tab>(tab);
+                touches.account(Account::TabOwed(tab).usd());
+            }
+        }
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Suspended>, Stop> {
+        let row = view.row::<Suspended>(&self.capture)?;
+        let owner = view.row::<Owner>(self.owner)?;
+        let (Some(row), Some(owner)) = (row, owner) else {
+            return Err(Refusal::new(Code::NotFound, "no such payment or owner").into());
+        };
+        match view.key() {
+            KeyUse::Other { .. } => return Err(key_conflict().into()),
+            KeyUse::Same { bound: Some(_) } => return Ok(Effects::answer(row.clone())),
+            _ => {}
+        }
+        // The next attempt of its settlement finds it and books it: it is not to be given away.
+        if row.why == Why::ClosedIntent {
+            let why = "it belongs to a settlement, whose next attempt finds it";
+            return Err(Refusal::new(Code::StateConflict, why).into());
+        }
+        let left = row.left_micros;
+        let mut effects = Effects::answer(());
+        let (account, amount) = match self.to {
+            Place::Credit(owner) => (Account::OwnerCredit(owner), self.amount(left, None)?),
+            Place::Debt(owner) => {
+                let debt = view.totals(Account::OwnerDebt(owner).usd())?.collectible();
+                (Account::OwnerDebt(owner), self.amount(left, Some(debt))?)
+            }
+            Place::Tab(id) => {
+                let tab = view.row::<Tab>(id)?.filter(|tab| tab.owner == self.owner);
+                let tab = tab.ok_or_else(|| Refusal::new(Code::NotFound, "no such tab"))?;
+                let (tab, mut owner, rest) = over(view, tab, owner, TabState::PaidOff)?;
+                // A part of a tab cannot be paid: which of its lines would it be?
+                if self.amount.is_some_and(|amount| amount != rest) || left < rest {
+                    let why = "a tab is paid whole or not at all";
+                    let refusal = Refusal::new(Code::StateConflict, why);
+                    return Err(refusal.amount("owed", rest).amount("left", left).into());
+                }
+                owner.settled_micros = add(owner.settled_micros, rest)?;
+                let data = json!({ "tab": id, "capture": self.capture, "amount_micros": rest });
+                effects.event("tab.paid_off", &[&owner.id], data);
+                effects.put(tab)?;
+                effects.put(owner)?;
+                (Account::TabOwed(id), rest)
+            }
+        };
+        let legs = vec![Leg::new(Account::Suspense.usd(), account.usd(), amount)];
+        effects.op(Op::Move { id: self.chain, cause: Cause::SuspenseCleared, legs });
+        effects.bind(amount.get());
+        let mut row = row.less(amount);
+        let cleared = Cleared { to: self.to, owner: self.owner, amount_micros: amount, at: now };
+        let data = json!({ "capture": self.capture, "to": self.to, "amount_micros": amount });
+        effects.event("suspense.cleared", &[&self.owner], data);
+        row.cleared.push(cleared);
+        effects.put(row.clone())?;
+        Ok(effects.map(|()| row))
     }
 }

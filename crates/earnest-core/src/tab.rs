@@ -35,6 +35,8 @@ pub enum TabState {
     Frozen,
     /// The operator bore what it owed.
     WrittenOff,
+    /// What it owed was paid in another way than by a settlement: out of suspense.
+    PaidOff,
 }
 
 /// Lines of a tab, by number: those after `from` up to and with `to`.
@@ -205,7 +207,7 @@ pub fn credit_line(owner: &Owner, settings: &Settings) -> Micros {
 }
 
 /// What a tab may owe: the smaller of the owner's own limit and the operator's line, less what
-/// every earlier tab of that owner still owes, pending included.
+/// every earlier tab of that owner still owes, pending included, and the owner's debt.
 pub fn room(own_limit: Option<Micros>, line: Micros, earlier: Micros) -> Micros {
     own_limit.map_or(line, |limit| limit.min(line)).saturating_sub(earlier)
 }
@@ -244,6 +246,7 @@ pub(crate) fn touch_place(
         touches.account(Account::TabOwed(*earlier).usd());
     }
     touches.row::<Policy>(PolicySubject::Owner(owner));
+    touches.account(Account::OwnerDebt(owner).usd());
 }
 
 /// Touches every tab of an owner that still counts.
@@ -277,7 +280,8 @@ pub(crate) fn place(
     let limits = view.row::<Policy>(PolicySubject::Owner(owner.id))?.and_then(Policy::limits);
     let own_limit = limits.and_then(|limits| limits.tab_limit_micros);
     let line = credit_line(owner, settings);
-    let mut earlier = Micros::ZERO;
+    // What went back and was not repaid counts like an earlier tab, once the freeze is lifted.
+    let mut earlier = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
     let mut carry = Vec::new();
     let mut carried = Micros::ZERO;
     for id in &owner.earlier_tabs {
@@ -453,10 +457,8 @@ impl Unit for CloseByOwner {
             TabState::Open => {}
             TabState::Closing if !tab.close_asked => {}
             TabState::Closing | TabState::Closed => return Ok(Effects::answer(tab.clone())),
-            TabState::Frozen | TabState::WrittenOff => {
-                return Err(
-                    Refusal::new(Code::StateConflict, "the tab is frozen or written off").into()
-                );
+            TabState::Frozen | TabState::WrittenOff | TabState::PaidOff => {
+                return Err(Refusal::new(Code::StateConflict, "the tab is frozen or over").into());
             }
         }
         let mut tab = tab.clone();
@@ -518,31 +520,10 @@ impl Unit for WriteOff {
             }
             _ => {}
         }
-        let conflict = |why: &str| Err(Refusal::new(Code::StateConflict, why).into());
-        if !matches!(tab.state, TabState::Frozen | TabState::Closed | TabState::WrittenOff) {
-            return conflict("only a frozen or closed tab can be written off");
-        }
-        if tab.open_settlement.is_some() || tab.pending_holds > 0 || tab.carried_to.is_some() {
-            return conflict("a settlement or a hold of the tab is still open");
-        }
-        let rest = view.totals(tab.owed())?.collectible();
-        if rest.is_zero() {
-            return conflict("the tab owes nothing");
-        }
-        let mut tab = tab.clone();
-        let mut owner = view.need::<Owner>(self.owner)?.clone();
-        tab.state = TabState::WrittenOff;
-        tab.finished = true;
-        tab.retry = None;
-        tab.carry_micros = Micros::ZERO;
-        tab.settled_lines = tab.lines;
-        tab.carried_lines.clear();
-        tab.unsettled_since = None;
+        let owner = view.need::<Owner>(self.owner)?;
+        let (tab, mut owner, rest) = over(view, tab, owner, TabState::WrittenOff)?;
         owner.frozen = Some("a tab was written off".to_owned());
         owner.credit_line_micros = Some(Micros::ZERO);
-        owner.earlier_tabs.retain(|id| *id != tab.id);
-        owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
-        owner.open_tab = owner.open_tab.filter(|id| *id != tab.id);
         let mut effects = Effects::answer((tab.clone(), rest));
         effects.bind(rest.get());
         let leg = Leg::new(Account::Losses.usd(), tab.owed(), rest);
@@ -553,6 +534,40 @@ impl Unit for WriteOff {
         effects.put(owner)?;
         Ok(effects)
     }
+}
+
+/// Ends a frozen or closed tab whose whole rest is settled in another way than by a capture; the
+/// rest. Needs [`touch_tabs`] and the tab's account.
+pub(crate) fn over(
+    view: &View,
+    tab: &Tab,
+    owner: &Owner,
+    state: TabState,
+) -> Result<(Tab, Owner, Micros), Stop> {
+    let conflict = |why: &str| Err(Refusal::new(Code::StateConflict, why).into());
+    let ended = matches!(tab.state, TabState::WrittenOff | TabState::PaidOff);
+    if !ended && !matches!(tab.state, TabState::Frozen | TabState::Closed) {
+        return conflict("the tab is neither frozen nor closed");
+    }
+    if tab.open_settlement.is_some() || tab.pending_holds > 0 || tab.carried_to.is_some() {
+        return conflict("a settlement or a hold of the tab is still open");
+    }
+    let rest = view.totals(tab.owed())?.collectible();
+    if rest.is_zero() {
+        return conflict("the tab owes nothing");
+    }
+    let (mut tab, mut owner) = (tab.clone(), owner.clone());
+    tab.state = state;
+    tab.finished = true;
+    tab.retry = None;
+    tab.carry_micros = Micros::ZERO;
+    tab.settled_lines = tab.lines;
+    tab.carried_lines.clear();
+    tab.unsettled_since = None;
+    owner.earlier_tabs.retain(|id| *id != tab.id);
+    owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
+    owner.open_tab = owner.open_tab.filter(|id| *id != tab.id);
+    Ok((tab, owner, rest))
 }
 
 /// What a purchase is called in the list of a tab's lines.

@@ -155,6 +155,16 @@ pub fn balances() -> Request {
     Request::read(Operation::Balances, "/v1/reporting/balances".to_owned())
 }
 
+/// Asks for our balances as they were at a whole second; PayPal answers with an earlier one where its
+/// records do not reach so far yet, and says so in [`Balances::as_of`].
+pub fn balances_at(at: Timestamp) -> Request {
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("as_of_time", &seconds(at))
+        .append_pair("currency_code", "ALL")
+        .finish();
+    Request::read(Operation::Balances, format!("/v1/reporting/balances?{query}"))
+}
+
 /// `2026-11-30T09:00:00Z`: seconds are required and nothing finer is understood.
 pub(crate) fn seconds(at: Timestamp) -> String {
     format!("{at:.0}")

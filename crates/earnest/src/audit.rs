@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use earnest_core::admin::OriginHolders;
 use earnest_core::approval::{Approval, Grant};
+use earnest_core::cash::CashEntry;
 use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
@@ -25,11 +26,13 @@ use earnest_core::payer::Payer;
 use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::receipt::Receipt;
+use earnest_core::reconcile::Reconciliation;
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
+use earnest_core::time::Timestamp;
 use earnest_core::unit::Record;
 use earnest_core::vault::Vault;
 use earnest_store::audit::{Audit, Check};
@@ -53,6 +56,10 @@ pub struct Seen {
     pub purchases: usize,
     /// Settlements.
     pub settlements: usize,
+    /// Up to when PayPal's records were compared with the books, if they ever were.
+    pub reconciled: Option<Timestamp>,
+    /// Whether PayPal's balance was among what was compared.
+    pub with_balance: bool,
 }
 
 /// An audit of everything, to be run on a store or on a file; and what it will have gone through.
@@ -84,6 +91,8 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Settlement>()
         .kind::<Reversal>()
         .kind::<Suspended>()
+        .kind::<CashEntry>()
+        .kind::<Reconciliation>()
         .kind::<Scanned>()
         .kind::<Intent>()
         .kind::<Receipt>()
@@ -139,13 +148,18 @@ impl Check for Gather {
             intents: all(snapshot, |row: &Intent| row.id)?,
             reversals: all(snapshot, |row: &Reversal| row.capture.clone())?,
             suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
+            cash_entries: all(snapshot, |row: &CashEntry| row.paypal_id.clone())?,
+            reconciliation: snapshot.row::<Reconciliation>(Reconciliation::ID)?,
         };
         let mut books = self.books.borrow_mut();
+        let last = rows.reconciliation.as_ref().and_then(|row| row.last.as_ref());
         self.seen.set(Seen {
             entries: self.seen.get().entries,
             accounts: books.fold.accounts.len(),
             purchases: rows.purchases.len(),
             settlements: rows.settlements.len(),
+            reconciled: last.map(|report| report.horizon),
+            with_balance: last.is_some_and(|report| report.paypal_micros.is_some()),
         });
         books.rows = rows;
         Ok(Vec::new())
@@ -196,7 +210,7 @@ mod tests {
     use earnest_core::admin::{CreateOwner, Creation};
     use earnest_core::id::{OwnerId, Seed, TabId};
     use earnest_core::party::Principal;
-    use earnest_core::time::{Timestamp, Zone};
+    use earnest_core::time::Zone;
     use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
     use earnest_store::{Options, Store};
 

@@ -28,17 +28,20 @@ pub enum FlowBug {
     FreshKeyForRepeat,
     /// What a webhook says is booked without reading the resource.
     BookFromWebhook,
+    /// The fee that was predicted is booked, not the one that PayPal took.
+    PredictedFee,
 }
 
 impl FlowBug {
     /// Every bug.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CreditOnPending,
         Self::ReleaseOnUnknown,
         Self::NotChargedTooEarly,
         Self::RepostAfterRetention,
         Self::FreshKeyForRepeat,
         Self::BookFromWebhook,
+        Self::PredictedFee,
     ];
 }
 
@@ -62,6 +65,9 @@ pub(crate) fn twisted(app: &App, settlement: &Settlement, fate: Fate<Charge>) ->
             Fate::Refused { issue: "LOST".to_owned() }
         }
         (Some(FlowBug::NotChargedTooEarly), Fate::NotYet { .. }) => Fate::NotCharged,
+        (Some(FlowBug::PredictedFee), Fate::Done(charge)) => {
+            Fate::Done(Charge { fee: settlement.fee_predicted_micros, ..charge })
+        }
         (_, fate) => fate,
     }
 }

@@ -21,7 +21,7 @@ use url::Url;
 use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::figures::Figures;
-use crate::flow::{party, vault};
+use crate::flow::{party, reconcile, vault};
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, mcp, sealed};
@@ -232,6 +232,9 @@ impl Running {
                 None
             }
         };
+        // Before anything can move: what PayPal had until now is the opening balance.
+        let began = reconcile::begin(&app).await;
+        began.map_err(|why| StartError::Provision(why.to_string()))?;
         if config.mode == Mode::Simulated && config.webhook_id.is_none() {
             register_webhook(&app).await;
         }

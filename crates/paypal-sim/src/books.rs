@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::rfc3339;
 use crate::money::{Currency, Money};
@@ -46,7 +46,29 @@ pub enum RowKind {
     Reversal,
     /// A hold; never moves a balance.
     Authorization,
+    /// Something that no call of the API makes: see [`Happening`].
+    Other,
 }
+
+/// A movement that no call of the API makes, such as a transfer to the merchant's bank.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Happening {
+    /// PayPal's event code: one of [`HAPPENINGS`].
+    pub event_code: String,
+    /// Minor units of US dollars; negative for money out.
+    pub minor: i64,
+    /// What PayPal takes of it, in minor units.
+    #[serde(default)]
+    pub fee_minor: i64,
+    /// The transaction it refers to.
+    #[serde(default)]
+    pub reference_id: Option<String>,
+}
+
+/// What may happen, by PayPal's event codes: money from and to a bank, money withheld for a dispute
+/// and released, a fee of a chargeback, an adjustment.
+pub const HAPPENINGS: &[&str] = &["T0300", "T0400", "T1110", "T1111", "T0106", "T1200"];
 
 /// One step in the life of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,6 +185,42 @@ impl Books {
         self.rows.push(row);
     }
 
+    /// Something happens that no call makes; its id. `None` where no such thing can happen.
+    pub(crate) fn happen(
+        &mut self,
+        what: &Happening,
+        owner: &str,
+        at: Timestamp,
+    ) -> Option<String> {
+        let code = HAPPENINGS.iter().find(|code| **code == what.event_code)?;
+        if what.minor == 0 {
+            return None;
+        }
+        let (id, status) = (crate::ids::transaction(), RowStatus::Success);
+        let gross = Money::new(Currency::USD, what.minor);
+        let fee = gross.with_minor(what.fee_minor);
+        let kind = RowKind::Other;
+        let mut row = Row::new(id.clone(), kind, code, owner.to_owned(), gross, fee, status, at);
+        row.reference_id.clone_from(&what.reference_id);
+        self.post(row);
+        Some(id)
+    }
+
+    /// Another fee for a movement than was told: a mistake in the records. False if there is no such
+    /// movement.
+    pub(crate) fn misstate_fee(&mut self, id: &str, minor: i64) -> bool {
+        let row = self.rows.iter_mut().find(|row| row.transaction_id == id);
+        let step = row.and_then(|row| row.steps.last_mut());
+        step.map(|step| step.fee = minor).is_some()
+    }
+
+    /// A movement that vanishes from the records. False if there is none of this id.
+    pub(crate) fn forget(&mut self, id: &str) -> bool {
+        let before = self.rows.len();
+        self.rows.retain(|row| row.transaction_id != id);
+        self.rows.len() != before
+    }
+
     /// Moves the row of this transaction to its next status.
     pub(crate) fn settle(&mut self, id: &str, status: RowStatus, fee: Money, at: Timestamp) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.transaction_id == id) {
@@ -234,6 +292,7 @@ impl Books {
                 currency,
                 moved(|kind| matches!(kind, RowKind::Refund | RowKind::Reversal)),
             ),
+            other: Money::new(currency, moved(|kind| kind == RowKind::Other)),
             fees: Money::new(currency, fees),
             balance: self.balance_at(currency, now),
         }
@@ -266,7 +325,8 @@ fn row_view(row: &Row, now: Timestamp) -> Option<RowView> {
 pub struct BooksView {
     /// The simulator's time.
     pub as_of: String,
-    /// One per currency. `opening + captured + returned - fees = balance` always holds.
+    /// One per currency. `opening + captured + returned + other - fees = balance` always
+    /// holds.
     pub balances: Vec<BalanceView>,
     /// Every movement, oldest first.
     pub rows: Vec<RowView>,
@@ -283,6 +343,8 @@ pub struct BalanceView {
     pub captured: Money,
     /// Gross of completed refunds and reversals; zero or negative.
     pub returned: Money,
+    /// Gross of everything that no call of the API made.
+    pub other: Money,
     /// What PayPal kept.
     pub fees: Money,
     /// What is there now.

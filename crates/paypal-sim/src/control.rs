@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::answer::Resource;
+use crate::books::Happening;
 use crate::call::Request;
 use crate::clock::rfc3339;
 use crate::faults::{Ending, Fault};
@@ -186,6 +187,14 @@ pub(crate) fn reverse(shared: &Shared, capture_id: &str, minor: Option<i64>) -> 
     done
 }
 
+/// See [`crate::Sim::happen`].
+pub(crate) fn happen(shared: &Shared, what: &Happening) -> Option<String> {
+    let now = shared.clock.now();
+    let mut world = shared.world();
+    let owner = world.config.merchant.merchant_id.clone();
+    world.books.happen(what, &owner, now)
+}
+
 /// Voids a hold as if in PayPal's own pages; false if it is not open.
 fn void(shared: &Shared, id: &str) -> bool {
     let now = shared.clock.now();
@@ -345,6 +354,12 @@ fn route(shared: &Shared, request: &Request) -> Answer {
             done(true)
         }
         ["books"] if get => Ok(books(shared)),
+        ["books", "happen"] if post => {
+            let what: Happening = parsed(request)?;
+            let id = happen(shared, &what);
+            id.map(|id| json!({"transaction_id": id}))
+                .ok_or_else(|| (400, format!("`{}` cannot happen so", what.event_code)))
+        }
         ["scopes"] if put => {
             let said: Scopes = parsed(request)?;
             shared.world().scopes = said.scopes;
@@ -375,6 +390,11 @@ fn happening(shared: &Shared, request: &Request, kind: &str, id: &str, verb: &st
                 if request.body.is_empty() { Part::default() } else { parsed(request)? };
             done(reverse(shared, id, part.minor))
         }
+        ("captures", "misstate-fee") => {
+            let part: Part = parsed(request)?;
+            done(part.minor.is_some_and(|minor| shared.world().books.misstate_fee(id, minor)))
+        }
+        ("captures", "forget") => done(shared.world().books.forget(id)),
         ("authorizations", "void") => done(void(shared, id)),
         ("captures" | "authorizations" | "refunds", "complete") => {
             done(end_pending(shared, id, Ending::Completed))

@@ -47,7 +47,9 @@ mod vault;
 mod webhooks;
 mod world;
 
-pub use books::{BalanceView, Books, BooksView, Row, RowKind, RowStatus, RowView};
+pub use books::{
+    BalanceView, Books, BooksView, HAPPENINGS, Happening, Row, RowKind, RowStatus, RowView,
+};
 pub use clock::Clock;
 pub use config::{ALL_SCOPES, Merchant, Payer, Retention, SimConfig};
 pub use control::PayerError;

@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::books::BooksView;
+use crate::books::{BooksView, Happening};
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::control::{self, PayerError};
@@ -218,6 +218,23 @@ impl Sim {
     /// PayPal takes back `minor` units of a capture, or all that is left; false if it cannot.
     pub fn reverse(&self, capture_id: &str, minor: Option<i64>) -> bool {
         control::reverse(&self.shared, capture_id, minor)
+    }
+
+    /// Something happens in the account that no call makes; PayPal's id of it. `None` where no such
+    /// thing can happen.
+    pub fn happen(&self, what: &Happening) -> Option<String> {
+        control::happen(&self.shared, what)
+    }
+
+    /// PayPal's records show another fee than was told, in minor units; false if there is no such
+    /// movement.
+    pub fn misstate_fee(&self, id: &str, minor: i64) -> bool {
+        self.shared.world().books.misstate_fee(id, minor)
+    }
+
+    /// A movement vanishes from PayPal's records; false if there is none of this id.
+    pub fn forget(&self, id: &str) -> bool {
+        self.shared.world().books.forget(id)
     }
 
     /// Forgets every access token, as PayPal now and then does.

@@ -248,9 +248,10 @@ pub(super) fn each_line_stands_in_one_place(rows: &Rows, _: &Fold, breaches: &mu
     }
 }
 
-/// Tabs whose waiting lines were written off: their own, or those of a tab they were carried to.
+/// Tabs whose waiting lines were written off, or paid without a settlement: their own, or those of a tab they were carried to.
 fn written_off(rows: &Rows) -> BTreeSet<TabId> {
-    let gone = rows.tabs.values().filter(|tab| tab.state == TabState::WrittenOff);
+    let gone = rows.tabs.values();
+    let gone = gone.filter(|tab| matches!(tab.state, TabState::WrittenOff | TabState::PaidOff));
     let mut lost: BTreeSet<TabId> = gone.map(|tab| tab.id).collect();
     loop {
         let known = lost.len();

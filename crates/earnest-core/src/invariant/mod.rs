@@ -9,6 +9,7 @@
 //! assert!(check(&Rows::default(), &Fold::default()).is_empty());
 //! ```
 
+mod cash;
 mod fold;
 mod lines;
 mod owners;
@@ -17,6 +18,7 @@ mod settlements;
 use std::collections::BTreeMap;
 
 use crate::approval::{Approval, Grant};
+use crate::cash::CashEntry;
 use crate::id::{
     AgentId, ApprovalId, GrantId, IntentId, OwnerId, PurchaseId, SettlementId, TabId, TransferId,
 };
@@ -24,6 +26,7 @@ use crate::intent::Intent;
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::purchase::{Purchase, PurchaseState};
+use crate::reconcile::Reconciliation;
 use crate::reversal::Reversal;
 use crate::settlement::Settlement;
 use crate::suspense::Suspended;
@@ -69,6 +72,10 @@ pub struct Rows {
     pub reversals: BTreeMap<String, Reversal>,
     /// Captures of which something is, or was, in suspense, by PayPal's id.
     pub suspended: BTreeMap<String, Suspended>,
+    /// What the operator moved by hand, by PayPal's id.
+    pub cash_entries: BTreeMap<String, CashEntry>,
+    /// What the last comparison with PayPal's records found.
+    pub reconciliation: Option<Reconciliation>,
 }
 
 impl Rows {
@@ -98,6 +105,8 @@ pub const INVARIANTS: &[(&str, Invariant)] = &[
     ("a_capture_has_one_effect", settlements::a_capture_has_one_effect),
     ("what_went_back_is_in_the_books", settlements::what_went_back_is_in_the_books),
     ("no_money_is_lost_or_made", settlements::no_money_is_lost_or_made),
+    ("each_paypal_id_moves_cash_once", cash::each_paypal_id_moves_cash_once),
+    ("every_difference_is_explained", cash::every_difference_is_explained),
     ("an_owner_knows_its_tabs", owners::an_owner_knows_its_tabs),
     ("an_approval_works_once", owners::an_approval_works_once),
 ];

@@ -37,7 +37,8 @@ pub(super) fn a_tab_owes_its_lines(rows: &Rows, fold: &Fold, breaches: &mut Vec<
         if tab.finished && owes != 0 {
             breaches.push(format!("{} is finished and owes {owes}", tab.id));
         }
-        let over = matches!(tab.state, TabState::WrittenOff) || tab.carried_to.is_some();
+        let over = matches!(tab.state, TabState::WrittenOff | TabState::PaidOff);
+        let over = over || tab.carried_to.is_some();
         if over && !tab.finished {
             breaches.push(format!("{} is over but not finished", tab.id));
         }
@@ -205,7 +206,7 @@ fn is_settled(intent: &Intent) -> bool {
 /// INVARIANT: a_capture_has_one_effect
 ///
 /// A PayPal capture pays one settlement, once; what may be given back of it is what it brought; and
-/// all cash that came in came by settlements or went to suspense.
+/// all cash that came in came by settlements, went to suspense, was the operator's, or a fee given back.
 pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut Vec<String>) {
     let mut paid: BTreeMap<&str, SettlementId> = BTreeMap::new();
     for one in rows.settlements.values().filter(|one| one.is_captured()) {
@@ -229,7 +230,8 @@ pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut 
     };
     let explained = came(Cause::Settlement)
         .saturating_add(came(Cause::Suspense))
-        .saturating_add(came(Cause::Deposit));
+        .saturating_add(came(Cause::Deposit))
+        .saturating_add(came(Cause::PaypalFee));
     let cash = fold.sums(Account::PaypalCash.usd()).debits_posted;
     if cash != explained {
         breaches.push(format!("{cash} came in, and {explained} is explained"));

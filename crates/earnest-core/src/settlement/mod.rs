@@ -222,6 +222,7 @@ impl Unit for Settle {
         for earlier in view.peek::<Owner>(self.owner).iter().flat_map(|owner| &owner.earlier_tabs) {
             touches.account(Account::TabOwed(*earlier).usd());
         }
+        touches.account(Account::OwnerDebt(self.owner).usd());
         touches.account(Account::PaypalCash.usd());
         touches
     }
@@ -299,7 +300,7 @@ fn finish(owner: &mut Owner, tab: &mut Tab) {
 impl Settle {
     /// What the tab may owe, as the next purchase will find it.
     fn room(&self, view: &View, owner: &Owner) -> Result<Micros, Stop> {
-        let mut earlier = Micros::ZERO;
+        let mut earlier = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
         for tab in owner.earlier_tabs.iter().filter(|tab| **tab != self.tab) {
             earlier = add(earlier, view.totals(Account::TabOwed(*tab).usd())?.owed())?;
         }

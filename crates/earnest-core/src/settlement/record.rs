@@ -342,6 +342,8 @@ impl RecordOutcome {
             why,
             amount_micros: excess,
             left_micros: excess,
+            fee_micros: charge.fee,
+            cleared: Vec::new(),
             settlement: Some(self.settlement),
             intent: Some(self.intent),
             invoice_id: None,

@@ -17,6 +17,7 @@ mod approvals;
 mod authorize;
 mod budgets;
 mod caps;
+mod cash;
 mod invariants;
 mod ledger;
 mod ledger_model;

@@ -677,6 +677,12 @@ impl World {
                 .into_iter()
                 .map(|row| (row.capture.clone(), row))
                 .collect(),
+            cash_entries: self
+                .all::<earnest_core::cash::CashEntry>()
+                .into_iter()
+                .map(|row| (row.paypal_id.clone(), row))
+                .collect(),
+            reconciliation: self.all().pop(),
         }
     }
 

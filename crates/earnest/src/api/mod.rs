@@ -23,6 +23,7 @@ use crate::pages;
 pub(crate) mod accept;
 pub mod approvals;
 pub mod auth;
+pub mod cash;
 pub mod cookie;
 pub mod csv;
 pub mod error;
@@ -127,6 +128,10 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::intents))
         .routes(routes!(paypal::confirm_not_charged))
         .routes(routes!(paypal::suspense))
+        .routes(routes!(cash::clear))
+        .routes(routes!(cash::reconciliation, cash::reconcile))
+        .routes(routes!(cash::record, cash::entries))
+        .routes(routes!(cash::forgive))
         .routes(routes!(paypal::reversals))
         .routes(routes!(events::stream))
         .routes(routes!(hooks::create, hooks::list))

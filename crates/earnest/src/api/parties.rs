@@ -54,7 +54,7 @@ pub async fn create_owner(
     let zone = zone(body.zone.as_deref())?;
     let owner =
         app.store.submit(CreateOwner { creation, id: OwnerId::new(app.seed()), zone }).await?;
-    Ok((StatusCode::CREATED, axum::Json(view::owner(&owner, &app))))
+    Ok((StatusCode::CREATED, axum::Json(view::owner(&owner, &app)?)))
 }
 
 /// Owners, newest first.
@@ -69,7 +69,9 @@ pub async fn owners(
     let cursor = paging.cursor()?;
     let page =
         app.store.reader().list::<Owner>("owners", "", cursor.as_ref(), paging.limit()?, true)?;
-    Ok(axum::Json(List::of(page, |row| view::owner(&row, &app))))
+    let next_cursor = page.next.map(|cursor| cursor.to_string());
+    let data = page.items.iter().map(|row| view::owner(row, &app)).collect::<ApiResult<_>>()?;
+    Ok(axum::Json(List { data, next_cursor }))
 }
 
 /// `me` is whoever asks. An agent may look at nothing here and change nothing.
@@ -96,7 +98,7 @@ pub async fn owner(
     Path(text): Path<String>,
 ) -> ApiResult<axum::Json<OwnerView>> {
     let row = app.store.reader().row::<Owner>(owner_id(&caller, &text)?)?;
-    Ok(axum::Json(view::owner(&row.ok_or_else(not_here)?, &app)))
+    Ok(axum::Json(view::owner(&row.ok_or_else(not_here)?, &app)?))
 }
 
 async fn pause(app: &App, subject: Pausable, paused: bool) -> ApiResult<StatusCode> {
@@ -151,7 +153,7 @@ pub async fn set_zone(
 ) -> ApiResult<axum::Json<OwnerView>> {
     let owner = owner_id(&caller, &text)?;
     let owner = app.store.submit(SetZone { owner, zone: zone(Some(&body.zone))? }).await?;
-    Ok(axum::Json(view::owner(&owner, &app)))
+    Ok(axum::Json(view::owner(&owner, &app)?))
 }
 
 /// The operator's credit line for an owner.
@@ -190,7 +192,7 @@ pub async fn set_credit(
     let line = body.line.map(|line| line.map(limit).transpose()).transpose()?;
     let unit = SetCredit { owner: id(&text)?, line, unfreeze: body.unfreeze };
     let owner = app.store.submit(unit).await?;
-    Ok(axum::Json(view::owner(&owner, &app)))
+    Ok(axum::Json(view::owner(&owner, &app)?))
 }
 
 /// A label for a key.

@@ -246,7 +246,7 @@ pub struct SuspendedView {
 }
 
 /// What is in suspense, for the operator to review. It leaves by itself when a later attempt finds
-/// it, or when it is refunded in PayPal's pages.
+/// it, when it is refunded in PayPal's pages, or when you say where it belongs.
 #[utoipa::path(get, path = "/v1/suspense", tag = "operator", security(("key" = [])), params(Paging),
     responses((status = 200, body = List<SuspendedView>),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
@@ -259,7 +259,11 @@ pub async fn suspense(
     let reader = app.store.reader();
     let page =
         reader.list::<Suspended>("suspended.left", "", cursor.as_ref(), paging.limit()?, true)?;
-    Ok(axum::Json(List::of(page, |row| SuspendedView {
+    Ok(axum::Json(List::of(page, show_suspended)))
+}
+
+pub(super) fn show_suspended(row: Suspended) -> SuspendedView {
+    SuspendedView {
         why: serde_json::to_value(row.why).unwrap_or_default(),
         amount_micros: row.amount_micros.get(),
         left_micros: row.left_micros.get(),
@@ -267,7 +271,7 @@ pub async fn suspense(
         invoice_id: row.invoice_id,
         at: row.at.to_string(),
         paypal_capture: row.capture,
-    })))
+    }
 }
 
 /// A refund or reversal that PayPal made without us.

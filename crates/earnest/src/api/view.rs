@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use earnest_core::approval::{Approval, Grant};
+use earnest_core::ledger::Account;
 use earnest_core::party::{Agent, ApiKey, Owner, Seller};
 use earnest_core::policy::{Limits, Policy};
 use earnest_core::purchase::{Purchase, PurchaseState};
@@ -295,7 +296,7 @@ pub struct TabView {
     pub id: String,
     /// Whose.
     pub owner: String,
-    /// `open`, `closing`, `closed`, `frozen` or `written_off`.
+    /// `open`, `closing`, `closed`, `frozen`, `written_off` or `paid_off`.
     pub status: String,
     /// Posted and not captured.
     pub owed_micros: i64,
@@ -464,6 +465,8 @@ pub struct OwnerView {
     pub credit_line_micros: i64,
     /// Captured so far.
     pub settled_micros: i64,
+    /// What it owes for money that went back at PayPal; taken off what its tabs may owe.
+    pub debt_micros: i64,
     /// The zone its days are counted in.
     pub zone: String,
     /// The zone they are counted in from `next_zone_from` on, after a change.
@@ -475,10 +478,14 @@ pub struct OwnerView {
 }
 
 /// Shows an owner as it is now.
-pub fn owner(row: &Owner, app: &App) -> OwnerView {
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn owner(row: &Owner, app: &App) -> ApiResult<OwnerView> {
     let now = app.now();
     let coming = row.next_zone.as_ref().filter(|(_, from)| now < *from);
-    OwnerView {
+    let debt = app.store.reader().totals(&Account::OwnerDebt(row.id).usd())?;
+    Ok(OwnerView {
         id: row.id.to_string(),
         name: row.name.clone(),
         paused: row.paused,
@@ -489,11 +496,12 @@ pub fn owner(row: &Owner, app: &App) -> OwnerView {
         payer: text(&row.payer),
         credit_line_micros: earnest_core::tab::credit_line(row, &app.settings).get(),
         settled_micros: row.settled_micros.get(),
+        debt_micros: debt.collectible().get(),
         zone: row.zone_at(now).to_string(),
         next_zone: coming.map(|(zone, _)| zone.to_string()),
         next_zone_from: coming.map(|(_, from)| from.to_string()),
         created_at: row.created_at.to_string(),
-    }
+    })
 }
 
 /// An agent.

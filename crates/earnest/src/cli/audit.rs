@@ -45,7 +45,14 @@ pub async fn run(command: Audit, style: &Style) -> Ended {
 }
 
 fn report(style: &Style, findings: &[Finding], seen: Seen) -> Ended {
-    let Seen { entries, accounts, purchases, settlements } = seen;
+    let Seen { entries, accounts, purchases, settlements, reconciled, with_balance } = seen;
+    let compared = match (reconciled, with_balance) {
+        (None, _) => "never compared with PayPal's records".to_owned(),
+        (Some(at), true) => format!("as PayPal's records and balance say up to {at}"),
+        (Some(at), false) => {
+            format!("as PayPal's records say up to {at}; its balance is not known")
+        }
+    };
     let Some(first) = findings.first() else {
         let row = json!({
             "ok": true,
@@ -53,11 +60,13 @@ fn report(style: &Style, findings: &[Finding], seen: Seen) -> Ended {
             "accounts": accounts,
             "purchases": purchases,
             "settlements": settlements,
+            "reconciled_until": reconciled,
+            "with_balance": with_balance,
         });
         style.object(&row, || {
             format!(
                 "the books are right: {entries} entries, {accounts} accounts, {purchases} \
-                 purchases, {settlements} settlements"
+                 purchases, {settlements} settlements; {compared}"
             )
         })?;
         return Ok(ExitCode::SUCCESS);

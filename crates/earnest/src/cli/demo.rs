@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use earnest_core::reconcile;
+use earnest_core::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Style, asked_to_stop};
@@ -223,20 +225,28 @@ async fn figures(scene: &Scene, valid: bool, altered_valid: bool) -> Told<Value>
         .count();
     let captures = scene.captures_at_paypal().await?;
     let tab = scene.tab().await?;
-    let sum = |part: fn(&earnest_core::reconcile::Movement) -> i64| {
-        captures.iter().map(part).sum::<i64>()
-    };
+    let sum = |part: fn(&reconcile::Row) -> i64| captures.iter().map(part).sum::<i64>();
     let imbalance = scene.imbalance().await?;
     let ours = scene.captures_in_books()?;
-    let unexplained = earnest_core::reconcile::compare(&ours, &captures).len();
+    let compared = reconcile::compare(&reconcile::Sides {
+        ours: &ours,
+        theirs: &captures,
+        awaited: &|_| false,
+        from: Timestamp::UNIX_EPOCH,
+        horizon: Timestamp::MAX,
+        earlier: &[],
+        books_micros: 0,
+        paypal_micros: None,
+    });
+    let unexplained = compared.report.unexplained_lines;
     Ok(json!({
         "tab": {
             "calls": count("billed"),
             "approved": approved,
             "denied": count("denied"),
             "captures": captures.len(),
-            "captured": scene::decimal(sum(|row| row.gross_micros.get())),
-            "fee": scene::decimal(sum(|row| row.fee_micros.get())),
+            "captured": scene::decimal(sum(|row| row.amount.as_ref().map_or(0, |(gross, _)| *gross))),
+            "fee": scene::decimal(sum(|row| row.fee_micros.saturating_neg())),
             "fee_if_single": scene::decimal(tab.get("fee_if_single_micros").and_then(Value::as_i64).unwrap_or(0)),
         },
         "receipt": { "valid": valid, "altered_valid": altered_valid },

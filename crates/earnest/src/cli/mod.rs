@@ -18,6 +18,7 @@ pub mod agent;
 pub mod approvals;
 pub mod audit;
 pub mod bench;
+pub mod cash;
 pub mod client;
 pub mod completions;
 pub mod config;
@@ -107,6 +108,12 @@ pub enum Command {
     Transfers(ledger::Transfers),
     /// Whether the books add up.
     TrialBalance(ledger::TrialBalance),
+    /// Whether PayPal's records say what the books say, line by line.
+    Reconcile(cash::Reconcile),
+    /// What you moved at PayPal by hand: deposits, withdrawals, repayments.
+    Cash(cash::Cash),
+    /// Money that arrived and matches nothing, and where it belongs.
+    Suspense(cash::Suspense),
     /// Whether every invariant of the books holds, from the first entry on.
     Audit(audit::Audit),
     /// The settings in force.
@@ -249,6 +256,9 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Accounts(command) => ledger::accounts(command, style).await,
         Command::Transfers(command) => ledger::transfers(command, style).await,
         Command::TrialBalance(command) => ledger::trial_balance(command, style).await,
+        Command::Reconcile(command) => cash::reconcile(command, style).await,
+        Command::Cash(command) => cash::cash(command, style).await,
+        Command::Suspense(command) => cash::suspense(command, style).await,
         Command::Audit(command) => audit::run(command, style).await,
         Command::Config(command) => config::run(command, style),
         Command::Completions(command) => completions::run(&command),

@@ -7,7 +7,7 @@ use super::Style;
 use super::client::{Client, Reach, Role, id};
 use super::failure::{Ended, Failure};
 use super::key::KeyTo;
-use super::output::{facts, money, text};
+use super::output::{Money, facts, money, text};
 use super::rows::Paging;
 
 /// Owners.
@@ -70,6 +70,17 @@ pub enum OwnerVerb {
         /// Lift the owner's freeze.
         #[arg(long)]
         unfreeze: bool,
+    },
+    /// Bears what an owner owes for money that went back at PayPal. The freeze stays until it is lifted.
+    ForgiveDebt {
+        /// `own_…`
+        owner: String,
+        /// One key for one wish; a repeat with the same key does nothing twice.
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// How to ask.
+        #[command(flatten)]
+        money: Money,
     },
     /// Prints a link that signs a browser in, once, within 10 minutes: to answer on a phone.
     Login {
@@ -134,6 +145,9 @@ pub async fn run(command: Owner, style: &Style) -> Ended {
         OwnerVerb::Resume { owner } => pause(&client, style, owner.as_deref(), false).await?,
         OwnerVerb::Credit { owner, line, by_rules, unfreeze } => {
             credit(&client, style, &owner, line, by_rules, unfreeze).await?;
+        }
+        OwnerVerb::ForgiveDebt { owner, idempotency_key, money } => {
+            super::cash::forgive(&client, style, &owner, idempotency_key.as_deref(), money).await?;
         }
         OwnerVerb::Login { owner } => login(&client, style, owner.as_deref()).await?,
         OwnerVerb::SignIns { owner, paging } => {
@@ -321,6 +335,10 @@ fn standing(row: &Value) -> String {
 }
 
 fn in_words(row: &Value) -> String {
+    let debt = match row.get("debt_micros").and_then(Value::as_i64) {
+        Some(0) | None => String::new(),
+        Some(_) => format!("{} for money that went back", money(row, "debt_micros")),
+    };
     let funded = if row.get("funded") == Some(&json!(true)) { "yes" } else { "no" };
     facts(&[
         ("owner", text(row, "id")),
@@ -331,6 +349,7 @@ fn in_words(row: &Value) -> String {
         ("frozen tab", text(row, "frozen_tab")),
         ("credit line", money(row, "credit_line_micros")),
         ("paid so far", money(row, "settled_micros")),
+        ("owes", debt),
         ("zone", text(row, "zone")),
         ("created", text(row, "created_at")),
     ])

@@ -9,6 +9,7 @@ pub mod paypal;
 pub mod policy;
 pub mod purchase;
 pub mod receipt;
+pub mod reconcile;
 pub mod report;
 pub mod reversal;
 pub mod scan;

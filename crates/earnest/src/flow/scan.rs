@@ -1,18 +1,20 @@
 //! Looking through PayPal's own records for what moved without a word: a webhook that never came, or
 //! was never registered. What is found is read and booked as if a webhook had named it.
 //!
-//! The report lags, so this sees the past: everything up to six hours ago, each hour once more.
+//! The report lags, so this sees the past: everything up to six hours ago, each hour once more. What
+//! was looked through whole is then compared with the books, line by line ([`super::reconcile`]).
 
+use earnest_core::cash::CashEntry;
 use earnest_core::intent::Intent;
 use earnest_core::suspense::Suspended;
-use earnest_core::time::{SignedDuration, Timestamp, after};
+use earnest_core::time::{Timestamp, after};
 use earnest_core::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
-use earnest_paypal::evidence::{Evidence, REPORT_LAG, movements};
+use earnest_paypal::evidence::{Evidence, movements};
 use earnest_paypal::reporting::TransactionRow;
 use serde::{Deserialize, Serialize};
 
 use super::paypal::{FlowError, unless_taken};
-use super::{reversal, settle};
+use super::{reconcile, reversal, settle};
 use crate::app::App;
 
 /// How often to look.
@@ -77,11 +79,11 @@ impl Unit for Keep {
 pub async fn look(app: &App) -> Result<(), FlowError> {
     let now = app.now();
     let Some(row) = app.store.reader().row::<Scanned>(Scanned::ID)? else {
-        // These books begin now; what moved before is in the opening balance.
-        return Ok(app.store.submit(Keep { until: now }).await?);
+        // What moved before the books began is in the opening balance.
+        let until = reconcile::begin(app).await?;
+        return Ok(app.store.submit(Keep { until }).await?);
     };
-    let settled = SignedDuration::from_hours(2 * REPORT_LAG.as_hours());
-    let until = now.saturating_sub(settled).unwrap_or(now);
+    let until = reconcile::horizon(now);
     if now < row.next_at || until <= row.until {
         return Ok(());
     }
@@ -95,7 +97,11 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
         }
     };
     let mut all_seen = complete;
-    for found in &rows {
+    // A search looks an hour around what it is asked for; what was there when the books began is in
+    // the opening balance.
+    let began = reconcile::begin(app).await?;
+    let since = |row: &&TransactionRow| row.initiated.is_none_or(|at| at > began);
+    for found in rows.iter().filter(since) {
         if let Err(error) = take(app, found).await {
             tracing::error!(transaction = %found.transaction_id, code = %found.event_code, %error,
                 "a movement at PayPal is not explained");
@@ -105,7 +111,11 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
         }
     }
     let until = if all_seen { until } else { row.until };
-    Ok(app.store.submit(Keep { until }).await?)
+    app.store.submit(Keep { until }).await?;
+    if complete && let reconcile::Reconciled::NotYet(why) = reconcile::run(app).await? {
+        tracing::warn!(why, "the books could not be compared with PayPal's records");
+    }
+    Ok(())
 }
 
 async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
@@ -135,7 +145,9 @@ async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
         }
         None => false,
     };
-    if !open && row.came_in() && row.status.as_deref() == Some("S") && !ours(&row.transaction_id)? {
+    let recorded = reader.row::<CashEntry>(&row.transaction_id)?.is_some();
+    let money = row.came_in() && row.status.as_deref() == Some("S") && !recorded;
+    if !open && money && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;
     }
     Ok(())

@@ -41,12 +41,20 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
 /// # Errors
 /// When the books cannot be read.
 pub fn room_of(app: &App, owner: &Owner, tab: TabId) -> Result<Micros, FlowError> {
-    let mut earlier = Micros::ZERO;
+    let mut earlier = debt_of(app, owner.id)?;
     for id in owner.earlier_tabs.iter().filter(|id| **id != tab) {
         let owed = app.store.reader().totals(&Account::TabOwed(*id).usd())?.owed();
         earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);
     }
     Ok(room(terms(app, owner.id)?.limit, credit_line(owner, &app.settings), earlier))
+}
+
+/// What an owner owes for money that went back at PayPal.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn debt_of(app: &App, owner: OwnerId) -> Result<Micros, FlowError> {
+    Ok(app.store.reader().totals(&Account::OwnerDebt(owner).usd())?.collectible())
 }
 
 /// What the owner's policy says about its tabs.

@@ -91,7 +91,8 @@ pub(super) fn spent(
         Some(tab) => (reader.totals(&tab.owed())?.owed(), settle::room_of(app, owner, tab.id)?),
         None => {
             let line = earnest_core::tab::credit_line(owner, &app.settings);
-            (Micros::ZERO, earnest_core::tab::room(of_owner.tab_limit_micros, line, Micros::ZERO))
+            let debt = settle::debt_of(app, owner.id)?;
+            (Micros::ZERO, earnest_core::tab::room(of_owner.tab_limit_micros, line, debt))
         }
     };
     limits.push(("Tab, not settled yet".to_owned(), owed, Some(room)));

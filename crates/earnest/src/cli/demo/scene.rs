@@ -12,8 +12,9 @@ use earnest_core::intent::Intent;
 use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
 use earnest_core::quote::body_digest;
-use earnest_core::reconcile::Movement;
+use earnest_core::reconcile::{Movement, Row};
 use earnest_core::settlement::chain_of;
+use earnest_core::time::Timestamp;
 use earnest_sdk::{BuyError, Buyer, Seller, SellerConfig, price, quote_in};
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -265,13 +266,13 @@ impl Scene {
     }
 
     /// The captures that PayPal's own books show.
-    pub async fn captures_at_paypal(&self) -> Told<Vec<Movement>> {
+    pub async fn captures_at_paypal(&self) -> Told<Vec<Row>> {
         let sim = self.earnest.sim.as_ref().ok_or("no simulator")?;
         let answer = self.http.get(format!("{}/_sim/books", sim.base_url())).send().await;
         let books: Value =
             answer.map_err(|why| why.to_string())?.json().await.map_err(|why| why.to_string())?;
         let rows = books.get("rows").and_then(Value::as_array).cloned().unwrap_or_default();
-        rows.iter().map(movement).collect()
+        rows.iter().map(capture).collect()
     }
 
     /// The captures that our books show.
@@ -299,7 +300,9 @@ impl Scene {
         let legs = fee.iter().flat_map(|chain| &chain.hold.legs);
         let fee_micros = legs.map(|leg| leg.amount).try_fold(Micros::ZERO, Micros::checked_add);
         let fee_micros = fee_micros.ok_or("the fees overflow")?;
-        Ok(Movement { id, gross_micros, fee_micros })
+        let (gross, fee) = (gross_micros.get(), fee_micros.get());
+        let (gross, fee) = (gross, fee.saturating_neg());
+        Ok(Movement { id, gross_micros: gross, fee_micros: fee, at: Timestamp::UNIX_EPOCH })
     }
 
     fn key(&self, role: &str) -> &str {
@@ -362,7 +365,7 @@ impl Scene {
 }
 
 /// A capture of the simulator's books.
-fn movement(row: &Value) -> Told<Movement> {
+fn capture(row: &Value) -> Told<Row> {
     let amount = |name: &str| {
         let value = row.get(name).and_then(Value::as_str);
         let value = value.ok_or_else(|| format!("`{name}` is missing in {row}"))?;
@@ -371,10 +374,16 @@ fn movement(row: &Value) -> Told<Movement> {
             digits => Micros::parse(digits).map_err(|why| why.to_string()),
         }
     };
-    Ok(Movement {
+    Ok(Row {
         id: text(row, "transaction_id")?,
-        gross_micros: amount("gross")?,
-        fee_micros: amount("fee")?,
+        code: text(row, "event_code")?,
+        status: None,
+        reference: None,
+        invoice: None,
+        amount: Some((amount("gross")?.get(), text(row, "currency")?)),
+        fee_micros: amount("fee")?.get().saturating_neg(),
+        initiated: None,
+        updated: None,
     })
 }
 

@@ -1,0 +1,247 @@
+//! What the operator does with PayPal's balance by hand: deposits, withdrawals, debts, suspense.
+
+use earnest_core::cash::{CashKind, ForgiveDebt, RecordCash};
+use earnest_core::id::{OwnerId, TransferId};
+use earnest_core::intent::Fate;
+use earnest_core::ledger::Account;
+use earnest_core::party::Owner;
+use earnest_core::reconcile::{Begin, BookOpening};
+use earnest_core::settlement::Settlement;
+use earnest_core::suspense::{BookUnasked, Clear, Place, Suspended};
+use earnest_core::tab::{Tab, TabState};
+use earnest_core::unit::{Fingerprint, Key};
+use earnest_store::SubmitError;
+
+use crate::world::{Buyer, Shop, World, each, micros, said};
+
+fn key(name: &str, print: &str) -> Key {
+    let fingerprint = Fingerprint::of(&[print.as_bytes()]);
+    Key { scope: "operator".to_owned(), family: "cash", name: name.to_owned(), fingerprint }
+}
+
+fn entry(kind: CashKind, id: &str, amount: i64, owner: Option<OwnerId>) -> RecordCash {
+    RecordCash {
+        paypal_id: id.to_owned(),
+        kind,
+        owner,
+        amount: micros(amount),
+        fee: micros(0),
+        key: key(id, &format!("{kind:?} {amount} {owner:?}")),
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
+    match done {
+        Err(SubmitError::Refused(refusal)) => said(&refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cash(world: &World) -> String {
+    world.thousandths(Account::PaypalCash)
+}
+
+/// A settlement of $0.40, of which `back` was given back.
+fn in_debt(world: &World, back: i64) -> (Buyer, Shop, Settlement) {
+    let (buyer, shop) = (world.buyer(), world.shop());
+    world.spend(buyer, &shop, 400_000);
+    let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+    let charge = world.charge("CAP", 400_000);
+    let settlement = world.outcome(&settlement, Fate::Done(charge)).unwrap();
+    assert!(world.give_back(&settlement, "R1", back));
+    (buyer, shop, settlement)
+}
+
+fn unasked(world: &World, capture: &str, amount: i64) {
+    let unit = BookUnasked {
+        capture: capture.to_owned(),
+        amount: micros(amount),
+        fee: micros(0),
+        invoice_id: None,
+    };
+    world.run(unit).unwrap();
+}
+
+fn clear(
+    world: &World,
+    owner: OwnerId,
+    to: Place,
+    amount: Option<i64>,
+    name: &str,
+) -> Result<Suspended, SubmitError> {
+    let print = format!("{to:?} {amount:?}");
+    world.run(Clear {
+        capture: "STRANGER".to_owned(),
+        to,
+        owner,
+        amount: amount.map(micros),
+        chain: TransferId::new(world.seed()),
+        key: Key { family: "suspense", ..key(name, &print) },
+    })
+}
+
+#[test]
+fn one_paypal_id_one_effect() {
+    each(|world| {
+        in_debt(world, 100_000);
+        unasked(world, "STRANGER", 950_000);
+        let before = cash(world);
+        for taken in ["CAP", "R1", "STRANGER"] {
+            let done = world.run(entry(CashKind::Deposit, taken, 1_000, None));
+            assert_eq!(refusal(done), "state_conflict", "{taken}");
+        }
+        assert_eq!(cash(world), before);
+        let deposit = || world.run(entry(CashKind::Deposit, "DEP", 10_000_000, None));
+        assert_eq!(deposit().unwrap(), deposit().unwrap(), "a repeat is the same");
+        // Under another key it is another wish for the same thing.
+        let again = RecordCash {
+            key: key("other", "x"),
+            ..entry(CashKind::Deposit, "DEP", 10_000_000, None)
+        };
+        assert_eq!(refusal(world.run(again)), "state_conflict");
+        assert_eq!(world.thousandths(Account::OperatorFunds), "0/0/0/10000");
+        // What was recorded by hand is no payment of a stranger's.
+        unasked(world, "DEP", 10_000_000);
+        assert_eq!(world.thousandths(Account::Suspense), "0/0/0/950");
+    });
+}
+
+#[test]
+fn a_withdrawal_leaves_what_is_pending() {
+    each(|world| {
+        world.run(entry(CashKind::Deposit, "DEP", 1_000_000, None)).unwrap();
+        let out = |id: &str, amount| world.run(entry(CashKind::Withdrawal, id, amount, None));
+        assert_eq!(refusal(out("W1", 1_001_000)), "state_conflict");
+        let fee =
+            RecordCash { fee: micros(1_000), ..entry(CashKind::Withdrawal, "W2", 1_000_000, None) };
+        assert_eq!(refusal(world.run(fee)), "state_conflict", "the fee is taken too");
+        let fee =
+            RecordCash { fee: micros(1_000), ..entry(CashKind::Withdrawal, "W3", 600_000, None) };
+        world.run(fee).unwrap();
+        assert_eq!(cash(world), "0/1000/0/601");
+        assert_eq!(world.thousandths(Account::OperatorFunds), "0/600/0/1000");
+        out("W4", 399_000).unwrap();
+        assert_eq!(refusal(out("W5", 1_000)), "state_conflict");
+    });
+}
+
+#[test]
+fn a_debt_is_repaid_or_borne_and_never_below_nothing() {
+    each(|world| {
+        let (buyer, _, _) = in_debt(world, 300_000);
+        let owner = buyer.owner;
+        let debt = || world.thousandths(Account::OwnerDebt(owner));
+        let repay = |id: &str, amount, who| world.run(entry(CashKind::Repayment, id, amount, who));
+        assert_eq!(refusal(repay("P1", 300_001, Some(owner))), "state_conflict");
+        assert_eq!(refusal(repay("P1b", 1_000, None)), "validation_failed");
+        let theirs = entry(CashKind::Deposit, "P1c", 1_000, Some(owner));
+        assert_eq!(refusal(world.run(theirs)), "validation_failed");
+        repay("P2", 100_000, Some(owner)).unwrap();
+        assert_eq!(debt(), "0/300/0/100");
+        let forgive = |name: &str| {
+            let chain = TransferId::new(world.seed());
+            let key = Key { family: "forgive_debt", ..key(name, "own") };
+            world.run(ForgiveDebt { owner, chain, key }).map(|(_, amount)| amount.get())
+        };
+        assert_eq!(forgive("one").unwrap(), 200_000);
+        assert_eq!(forgive("one").unwrap(), 200_000, "a repeat shows what came of it");
+        assert_eq!(refusal(forgive("two")), "state_conflict");
+        assert_eq!(debt(), "0/300/0/300");
+        assert_eq!(world.thousandths(Account::Losses), "0/200/0/0");
+        assert!(world.row::<Owner>(owner).frozen.is_some(), "lifted by a word of its own only");
+    });
+}
+
+/// Once the freeze is lifted, what went back counts like an earlier tab.
+#[test]
+fn a_debt_takes_from_the_room_of_a_tab() {
+    each(|world| {
+        let (buyer, shop, _) = in_debt(world, 400_000);
+        let unfreeze = |line: i64| {
+            let line = Some(Some(micros(line)));
+            let owner = buyer.owner;
+            world.run(earnest_core::admin::SetCredit { owner, line, unfreeze: true }).unwrap();
+        };
+        unfreeze(1_000_000);
+        world.spend(buyer, &shop, 500_000);
+        let refused = world.word(buyer, "more", &world.fixed(&shop, 100_001));
+        assert_eq!(refused, "policy_denied/tab_limit");
+        world.spend(buyer, &shop, 100_000);
+        world.run(entry(CashKind::Repayment, "P", 400_000, Some(buyer.owner))).unwrap();
+        world.spend(buyer, &shop, 400_000);
+    });
+}
+
+#[test]
+fn suspense_is_cleared_to_where_it_belongs() {
+    each(|world| {
+        let (buyer, _, _) = in_debt(world, 300_000);
+        let owner = buyer.owner;
+        unasked(world, "STRANGER", 950_000);
+        let debt = Place::Debt(owner);
+        assert_eq!(refusal(clear(world, owner, debt, Some(300_001), "a")), "state_conflict");
+        // As much as is owed, unless said.
+        let row = clear(world, owner, debt, None, "b").unwrap();
+        assert_eq!(row.left_micros, micros(650_000));
+        let again = clear(world, owner, debt, None, "b").unwrap();
+        assert_eq!(again.left_micros, micros(650_000), "a repeat clears nothing more");
+        assert_eq!(refusal(clear(world, owner, debt, None, "c")), "state_conflict");
+        assert_eq!(world.thousandths(Account::OwnerDebt(owner)), "0/300/0/300");
+        let credit = Place::Credit(owner);
+        assert_eq!(refusal(clear(world, owner, credit, Some(650_001), "d")), "state_conflict");
+        clear(world, owner, credit, None, "e").unwrap();
+        assert_eq!(world.thousandths(Account::OwnerCredit(owner)), "0/0/0/650");
+        assert_eq!(world.thousandths(Account::Suspense), "0/950/0/950");
+    });
+}
+
+/// An owner whose tab froze pays by hand: the payment clears the tab whole, and the owner goes on.
+#[test]
+fn suspense_pays_a_frozen_tab_whole() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 400_000);
+        let tab = world.open_tab(buyer);
+        unasked(world, "STRANGER", 405_000);
+        let to = Place::Tab(tab);
+        assert_eq!(refusal(clear(world, buyer.owner, to, None, "open")), "state_conflict");
+        let settlement = world.settle(buyer.owner, tab);
+        world.outcome(&settlement, Fate::Declined { issue: "NO".to_owned() }).unwrap();
+        assert_eq!(refusal(clear(world, buyer.owner, to, Some(399_000), "part")), "state_conflict");
+        let row = clear(world, buyer.owner, to, None, "whole").unwrap();
+        assert_eq!(row.left_micros, micros(5_000));
+        let tab: Tab = world.row(tab);
+        assert_eq!((tab.state, tab.finished), (TabState::PaidOff, true));
+        let owner: Owner = world.row(buyer.owner);
+        assert_eq!((owner.frozen_tab, owner.settled_micros), (None, micros(400_000)));
+        assert_eq!(world.breaches(), []);
+        world.spend(buyer, &shop, 100_000);
+    });
+}
+
+#[test]
+fn the_opening_balance_is_booked_once() {
+    each(|world| {
+        world.run(Begin { began: world.now() }).unwrap();
+        world.run(BookOpening { balance: Err("no scope".to_owned()) }).unwrap();
+        assert_eq!(cash(world), "0/0/0/0");
+        for balance in [1_000_000, 2_000_000] {
+            world.run(BookOpening { balance: Ok(balance) }).unwrap();
+        }
+        assert_eq!(cash(world), "0/1000/0/0");
+        assert_eq!(world.thousandths(Account::OperatorFunds), "0/0/0/1000");
+    });
+    each(|world| {
+        world.run(Begin { began: world.now() }).unwrap();
+        world.run(BookOpening { balance: Ok(-250_000) }).unwrap();
+        assert_eq!(cash(world), "0/0/0/250", "an account may begin overdrawn");
+    });
+    // Money had moved before anybody asked: a balance would explain away whatever differs.
+    each(|world| {
+        in_debt(world, 100_000);
+        let before = cash(world);
+        world.run(Begin { began: world.now() }).unwrap();
+        world.run(BookOpening { balance: Ok(1_000_000) }).unwrap();
+        assert_eq!(cash(world), before);
+    });
+}
