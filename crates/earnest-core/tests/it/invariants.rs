@@ -1,6 +1,7 @@
 //! Every invariant can fail: sound books are spoiled in one place, and the one invariant that this
 //! place belongs to says so.
 
+use earnest_core::cash::{CashKind, RecordCash};
 use earnest_core::id::{PurchaseId, TransferId};
 use earnest_core::intent::{Fate, IntentState};
 use earnest_core::invariant::{self, Fold, INVARIANTS, Rows};
@@ -8,8 +9,10 @@ use earnest_core::ledger::{Account, Cause, HoldState, Leg, Op};
 use earnest_core::money::Micros;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState};
+use earnest_core::reconcile::{Begin, Keep, Line, Report, Why};
 use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::tab::Tab;
+use earnest_core::unit::{Fingerprint, Key};
 
 use crate::world::{World, micros};
 
@@ -48,6 +51,37 @@ fn sound() -> (Rows, Fold) {
     world.spend(third, &shop, 300_000);
     let never = world.settle(third.owner, world.open_tab(third));
     world.outcome(&never, Fate::Refused { issue: "PAYEE".to_owned() }).unwrap();
+    world.run(Begin { began: world.now() }).unwrap();
+    let key = Key {
+        scope: "operator".to_owned(),
+        family: "cash",
+        name: "deposit".to_owned(),
+        fingerprint: Fingerprint::of(&[]),
+    };
+    let deposit = RecordCash {
+        paypal_id: "DEPOSIT".to_owned(),
+        kind: CashKind::Deposit,
+        owner: None,
+        amount: micros(9_000_000),
+        fee: micros(250_000),
+        key,
+    };
+    world.run(deposit).unwrap();
+    let report = Report {
+        from: world.now(),
+        horizon: world.now(),
+        books_micros: 5,
+        paypal_micros: Some(5),
+        in_transit_micros: 0,
+        unexplained_micros: 0,
+        matched: 0,
+        in_transit_lines: 0,
+        in_transit: Vec::new(),
+        unexplained_lines: 0,
+        unexplained: Vec::new(),
+    };
+    let (from, next_earlier) = (world.now(), Vec::new());
+    world.run(Keep { report, from, next_from: from, next_earlier }).unwrap();
     let mut fold = Fold::default();
     world.fold(&mut fold, 0);
     (world.rows(), fold)
@@ -417,6 +451,63 @@ fn a_tab_knows_what_was_captured() {
                 rows.tabs.get_mut(&captured).unwrap().captured_micros = Micros::ZERO;
             },
             |rows, _| busy_tab(rows).captured_micros = Micros::MAX,
+        ],
+    );
+}
+
+#[test]
+fn each_paypal_id_moves_cash_once() {
+    notices(
+        "each_paypal_id_moves_cash_once",
+        &[
+            // A fee that was booked is not the fee that the row says, and the other way round.
+            |rows, _| {
+                let settled = settlement(rows, SettlementState::Captured);
+                settled.fee_micros = settled.fee_micros.map(|fee| fee.saturating_sub(micros(1)));
+            },
+            |rows, _| rows.cash_entries.get_mut("DEPOSIT").unwrap().amount_micros = micros(1),
+            // One id for a capture and a deposit.
+            |rows, _| {
+                let capture = settlement(rows, SettlementState::Captured).paypal_capture.clone();
+                let mut entry = rows.cash_entries["DEPOSIT"].clone();
+                entry.paypal_id = capture.unwrap();
+                rows.cash_entries.insert(entry.paypal_id.clone(), entry);
+            },
+            |rows, _| {
+                rows.reversals.values_mut().next().unwrap().booked.clear();
+            },
+            // Cash that moves under no id.
+            |_, fold| {
+                let (cash, fees) = (Account::PaypalCash.usd(), Account::PaypalFees.usd());
+                let legs = vec![Leg::new(fees, cash, micros(10_000))];
+                let id = TransferId::from_value(9);
+                fold.take(&Op::Move { id, cause: Cause::PaypalFee, legs });
+            },
+        ],
+    );
+}
+
+#[test]
+fn every_difference_is_explained() {
+    fn report(rows: &mut Rows) -> &mut Report {
+        rows.reconciliation.as_mut().unwrap().last.as_mut().unwrap()
+    }
+    notices(
+        "every_difference_is_explained",
+        &[
+            |rows, _| report(rows).paypal_micros = Some(6),
+            |rows, _| {
+                report(rows).unexplained.push(Line {
+                    id: "X".to_owned(),
+                    why: Why::MissingThere,
+                    code: None,
+                    code_says: None,
+                    reference: None,
+                    ours: None,
+                    theirs: None,
+                    at: None,
+                });
+            },
         ],
     );
 }

@@ -5,6 +5,7 @@ use axum::extract::State;
 use earnest_core::cash::{CashEntry, CashKind, ForgiveDebt, RecordCash, is_paypal_id};
 use earnest_core::id::{OwnerId, TabId, TransferId};
 use earnest_core::money::{AmountInput, Micros};
+use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::reconcile::{Line, Reconciliation};
 use earnest_core::suspense::{Clear, Place, Suspended};
@@ -200,6 +201,9 @@ pub async fn record(
         return Err(refuse(Code::ValidationFailed, why));
     }
     let owner = body.owner.as_deref().map(id::<OwnerId>).transpose()?;
+    if let Some(owner) = owner {
+        app.store.reader().row::<Owner>(owner)?.ok_or_else(not_here)?;
+    }
     let parts = [
         body.paypal_id.clone(),
         format!("{:?}", body.kind),
@@ -303,6 +307,7 @@ pub async fn forgive(
     headers: HeaderMap,
 ) -> ApiResult<axum::Json<OwnerView>> {
     let owner = id::<OwnerId>(&text)?;
+    app.store.reader().row::<Owner>(owner)?.ok_or_else(not_here)?;
     let key = key(&headers, "forgive_debt", &[owner.to_string()])?;
     let unit = ForgiveDebt { owner, chain: TransferId::new(app.seed()), key };
     let (owner, _) = app.store.submit(unit).await?;

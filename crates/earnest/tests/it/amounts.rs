@@ -178,6 +178,18 @@ async fn all_places(world: &World) -> Vec<Place> {
             body: json!({ "line": "AMOUNT" }),
         },
     ];
+    for what in ["amount", "fee"] {
+        let mut body = json!({ "kind": "deposit", "paypal_id": "D1", "amount": "$1", "fee": "$1" });
+        body[what] = json!("AMOUNT");
+        all.push(Place {
+            what,
+            role: "operator",
+            method: Method::POST,
+            path: "/v1/cash-entries".to_owned(),
+            headers: vec![("idempotency-key", "amount".to_owned())],
+            body,
+        });
+    }
     let limits = [
         "per_call_cap_micros",
         "session_cap_micros",

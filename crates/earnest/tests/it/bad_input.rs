@@ -50,6 +50,14 @@ pub async fn samples(world: &World) -> Vec<Sample> {
         body,
     };
     let none = Vec::new;
+    let stranger = earnest_core::suspense::BookUnasked {
+        capture: "STRANGER1".to_owned(),
+        amount: earnest_core::money::Micros::constant(5_000_000),
+        fee: earnest_core::money::Micros::constant(660_000),
+        invoice_id: None,
+    };
+    world.earnest.app.store.submit(stranger).await.unwrap();
+    let keyed = |key: &str| vec![("idempotency-key", key.to_owned())];
     let mut owner_limits = limits.clone();
     owner_limits["tab_limit_micros"] = json!(20_000_000);
     vec![
@@ -149,6 +157,22 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             "/v1/webhooks",
             none(),
             json!({ "url": "https://hooks.example/", "kinds": ["tab.*"], "scheme": "v1a" }),
+        ),
+        sample(
+            "operator",
+            "POST",
+            "/v1/cash-entries",
+            keyed("cash-1"),
+            json!({
+                "kind": "deposit", "paypal_id": "DEPOSIT1", "amount": "$5", "fee": "$0.25",
+            }),
+        ),
+        sample(
+            "operator",
+            "POST",
+            "/v1/suspense/STRANGER1/clear",
+            keyed("clear-1"),
+            json!({ "credit": world.owner_id(), "amount": "$1" }),
         ),
         sample("", "POST", "/v1/receipts/verify", none(), json!({ "receipt": "a.b.c" })),
     ]
@@ -588,6 +612,7 @@ async fn money_routes_want_a_key() {
     for (role, path) in [
         ("owner", format!("/v1/tabs/{tab}/settle")),
         ("operator", format!("/v1/tabs/{tab}/write-off")),
+        ("operator", format!("/v1/owners/{}/debt/forgive", world.owner_id())),
     ] {
         let none = world.call(role, Method::POST, &path, None).await;
         assert_eq!(none.refusal(), "idempotency_key_required");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use earnest_core::intent::{Intent, IntentState};
 use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
+use earnest_core::reconcile::Reconciliation;
 use earnest_core::settlement::Settlement;
 use earnest_core::unit::Record;
 use earnest_store::Reader;
@@ -31,6 +32,12 @@ pub fn breaches(reader: &Reader) -> Vec<String> {
     found.iter().map(ToString::to_string).collect()
 }
 
+/// The balance that the books began with, once it is in them.
+pub fn opening(reader: &Reader) -> i64 {
+    let row = reader.row::<Reconciliation>(Reconciliation::ID).unwrap();
+    row.and_then(|row| row.opening_micros).unwrap_or(0)
+}
+
 /// What differs between our books and PayPal's once nothing is under way, in words. `books` are the
 /// simulator's.
 pub fn differences(reader: &Reader, books: &BooksView) -> Vec<String> {
@@ -38,7 +45,7 @@ pub fn differences(reader: &Reader, books: &BooksView) -> Vec<String> {
     let cents = |minor: i64| minor * MICROS_PER_CENT;
     let [balance] = books.balances.as_slice() else { panic!("one currency: {books:?}") };
     let cash = reader.totals(&Account::PaypalCash.usd()).unwrap();
-    let moved = cash.debits_posted.get() - cash.credits_posted.get();
+    let moved = cash.debits_posted.get() - cash.credits_posted.get() - opening(reader);
     compare(&mut found, "cash", moved, cents(balance.balance.minor - balance.opening.minor));
     let under_way = cash.debits_pending.get() + cash.credits_pending.get();
     compare(&mut found, "cash under way", under_way, 0);

@@ -38,6 +38,7 @@ mod pairs;
 mod planted;
 mod policies;
 mod process;
+mod reconcile;
 mod repeats;
 mod reversals;
 mod road;

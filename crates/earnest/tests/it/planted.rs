@@ -10,7 +10,7 @@ use earnest::planted::{FlowBug, Planted};
 use earnest_core::planted::Bug;
 
 use crate::world::Change;
-use crate::{faults, road, walks, webhooks};
+use crate::{faults, reconcile, road, walks, webhooks};
 
 type Suite = (&'static str, fn(Change) -> Pin<Box<dyn Future<Output = ()> + Send>>);
 
@@ -21,6 +21,8 @@ const PROVED_NOT_CHARGED: Suite =
     ("walk c, not charged", |change| Box::pin(walks::proved_not_charged(change)));
 const FORGED_BODY: Suite = ("forged body", |change| Box::pin(webhooks::forged_body(change)));
 const REQUEST_IDS: Suite = ("request ids", |change| Box::pin(road::request_ids(change)));
+
+const AGREES: Suite = ("reconciled", |change| Box::pin(reconcile::agrees(change)));
 
 fn flow(bug: FlowBug) -> Planted {
     Planted { flow: Some(bug), engine: None }
@@ -39,7 +41,8 @@ async fn verdict(suite: Suite, planted: Planted) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_every_planted_bug_of_the_flows_is_caught() {
-    let suites = [LOST_AND_PENDING, PROVED_CHARGED, PROVED_NOT_CHARGED, FORGED_BODY, REQUEST_IDS];
+    let suites =
+        [LOST_AND_PENDING, PROVED_CHARGED, PROVED_NOT_CHARGED, FORGED_BODY, REQUEST_IDS, AGREES];
     let caught_by = [
         (flow(FlowBug::CreditOnPending), LOST_AND_PENDING),
         (flow(FlowBug::ReleaseOnUnknown), LOST_AND_PENDING),
@@ -47,6 +50,7 @@ async fn heavy_every_planted_bug_of_the_flows_is_caught() {
         (flow(FlowBug::RepostAfterRetention), PROVED_CHARGED),
         (flow(FlowBug::FreshKeyForRepeat), LOST_AND_PENDING),
         (flow(FlowBug::BookFromWebhook), FORGED_BODY),
+        (flow(FlowBug::PredictedFee), AGREES),
         (engine(Bug::SkipKeyInsert), REQUEST_IDS),
         (engine(Bug::RefusalAsResult), REQUEST_IDS),
     ];

@@ -73,6 +73,7 @@ impl Tenants {
             match (known, described) {
                 (Some((_, id)), _) => id.clone(),
                 (None, "me") => self.ids["sel"].clone(),
+                (None, "PayPal's id of the capture") => self.ids["capture"].clone(),
                 _ => panic!("{}: what is {parameter}?", operation.path),
             }
         })
@@ -150,6 +151,7 @@ async fn happened(world: &World) -> (BTreeMap<String, String>, Vec<String>) {
             ("whd", "whd_00000000000000000000000001".to_owned()),
             ("int", trail["intents"][0]["id"].as_str().unwrap().to_owned()),
             ("key", first(keys)),
+            ("capture", trail["intents"][0]["paypal_capture"].as_str().unwrap().to_owned()),
         ]
         .map(|(prefix, id)| (prefix.to_owned(), id)),
     );
@@ -164,8 +166,6 @@ async fn happened(world: &World) -> (BTreeMap<String, String>, Vec<String>) {
     );
     // In our own words everything of it is called so.
     marks.push("betrayed".to_owned());
-    let capture = &trail["intents"][0]["paypal_capture"];
-    marks.push(capture.as_str().unwrap().to_owned());
     (ids, marks)
 }
 
