@@ -5,6 +5,8 @@
 //! the owner's debt; what the capture may still give back shrinks with it. The owner is frozen as
 //! soon as there is a hint, and stays so until the operator has looked.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -233,10 +235,14 @@ impl Unit for Book {
         "reversal.book"
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         Note::touch(&mut touches, &self.capture, self.of.map(|of| of.owner));
         touches.row::<Suspended>(&self.capture);
+        for one in view.peek::<Suspended>(&self.capture).iter().flat_map(|row| &row.cleared) {
+            touches.account(Account::OwnerCredit(one.owner).usd());
+            touches.account(Account::OwnerDebt(one.owner).usd());
+        }
         touches.hold(chain_of("given_back", &self.id));
         touches.hold(chain_of("fee_given_back", &self.id));
         if let Some(of) = self.of {
@@ -261,24 +267,30 @@ impl Unit for Book {
         if view.hold(chain_of("given_back", &self.id))?.is_some() {
             return Ok(Effects::answer(true));
         }
-        let suspended = view.row::<Suspended>(&self.capture)?;
-        let in_suspense = suspended.map_or(Micros::ZERO, |row| row.left_micros);
+        let mut suspended = view.row::<Suspended>(&self.capture)?.cloned();
+        let in_suspense = suspended.as_ref().map_or(Micros::ZERO, |row| row.left_micros);
         let from_suspense = self.amount.min(in_suspense);
         let rest = self.amount.saturating_sub(from_suspense);
         let refundable = match self.of {
             Some(of) => view.totals(Account::CaptureRefundable(of.intent).usd())?.available(),
             None => Micros::ZERO,
         };
+        let from_cleared = match (&self.of, &mut suspended) {
+            (None, Some(row)) => row.take_back(rest),
+            _ => Vec::new(),
+        };
+        let mut of_owners = from_cleared.iter().map(|(_, part)| *part);
+        let of_owners = of_owners.try_fold(Micros::ZERO, Micros::checked_add);
         // INVARIANT: no_more_goes_back_than_came
         let covered = match self.of {
             Some(_) => self.amount <= refundable,
-            None => rest.is_zero(),
+            None => of_owners == Some(rest),
         };
         if !covered || self.amount.is_zero() {
             return self.refused(row, now);
         }
         let mut effects = Effects::answer(true);
-        self.book(view, &mut effects, from_suspense, rest)?;
+        self.book(view, &mut effects, from_suspense, rest, &from_cleared)?;
         let mut row = row.clone();
         row.named.retain(|name| *name != self.id);
         row.booked.push(Booked {
@@ -289,7 +301,8 @@ impl Unit for Book {
             at: now,
         });
         effects.put(row)?;
-        if let Some(suspended) = suspended.filter(|_| !from_suspense.is_zero()) {
+        let touched = !from_suspense.is_zero() || !from_cleared.is_empty();
+        if let Some(suspended) = suspended.filter(|_| touched) {
             effects.put(suspended.less(from_suspense))?;
         }
         if let Some(of) = self.of {
@@ -323,6 +336,7 @@ impl Book {
         effects: &mut Effects<bool>,
         from_suspense: Micros,
         rest: Micros,
+        from_cleared: &[(OwnerId, Micros)],
     ) -> Result<(), Stop> {
         let cash = Account::PaypalCash.usd();
         let mut legs = Vec::new();
@@ -339,6 +353,17 @@ impl Book {
             leg(Account::OwnerDebt(of.owner).usd(), cash, rest.saturating_sub(from_credit));
             let refundable = Account::CaptureRefundable(of.intent).usd();
             leg(refundable, Account::Memo.usd(), self.amount);
+        }
+        let mut spent: BTreeMap<OwnerId, Micros> = BTreeMap::new();
+        for (owner, part) in from_cleared {
+            let sum = spent.entry(*owner).or_insert(Micros::ZERO);
+            *sum = add(*sum, *part)?;
+        }
+        for (owner, sum) in spent {
+            let credit = Account::OwnerCredit(owner).usd();
+            let from_credit = sum.min(view.totals(credit)?.available());
+            leg(credit, cash, from_credit);
+            leg(Account::OwnerDebt(owner).usd(), cash, sum.saturating_sub(from_credit));
         }
         effects.op(Op::Move { id: chain_of("given_back", &self.id), cause: Cause::Refund, legs });
         if !self.fee_returned.is_zero() {

@@ -72,6 +72,9 @@ pub struct Cleared {
     pub owner: OwnerId,
     /// How much.
     pub amount_micros: Micros,
+    /// What of it went back at PayPal since.
+    #[serde(default)]
+    pub given_back_micros: Micros,
     /// When.
     pub at: Timestamp,
 }
@@ -104,6 +107,22 @@ impl Record for Suspended {
 }
 
 impl Suspended {
+    /// Takes back up to `amount` of what the operator cleared, the newest first: from whom, and how
+    /// much of it.
+    pub(crate) fn take_back(&mut self, amount: Micros) -> Vec<(OwnerId, Micros)> {
+        let (mut left, mut taken) = (amount, Vec::new());
+        for one in self.cleared.iter_mut().rev() {
+            let part = one.amount_micros.saturating_sub(one.given_back_micros).min(left);
+            if let Some(back) = one.given_back_micros.checked_add(part).filter(|_| !part.is_zero())
+            {
+                one.given_back_micros = back;
+                left = left.saturating_sub(part);
+                taken.push((one.owner, part));
+            }
+        }
+        taken
+    }
+
     /// The same with `amount` of it gone, all of it at most.
     #[must_use]
     pub fn less(&self, amount: Micros) -> Self {
@@ -182,11 +201,8 @@ impl Unit for BookUnasked {
     }
 }
 
-/// The operator says where money in suspense belongs.
-///
-/// A payment in suspense has no intent, so that what of it may still be given back stands on no
-/// account of ours: a refund of it after it was cleared is not booked by itself, and shows in the
-/// reconciliation.
+/// The operator says where money in suspense belongs. What of it goes back at PayPal afterwards falls
+/// on the owner it was cleared for.
 #[derive(Clone, Debug)]
 pub struct Clear {
     /// PayPal's id of the capture.
@@ -293,7 +309,13 @@ impl Unit for Clear {
         effects.op(Op::Move { id: self.chain, cause: Cause::SuspenseCleared, legs });
         effects.bind(amount.get());
         let mut row = row.less(amount);
-        let cleared = Cleared { to: self.to, owner: self.owner, amount_micros: amount, at: now };
+        let cleared = Cleared {
+            to: self.to,
+            owner: self.owner,
+            amount_micros: amount,
+            given_back_micros: Micros::ZERO,
+            at: now,
+        };
         let data = json!({ "capture": self.capture, "to": self.to, "amount_micros": amount });
         effects.event("suspense.cleared", &[&self.owner], data);
         row.cleared.push(cleared);

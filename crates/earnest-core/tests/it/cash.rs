@@ -6,6 +6,7 @@ use earnest_core::intent::Fate;
 use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
 use earnest_core::reconcile::{Begin, BookOpening};
+use earnest_core::reversal::{Book, Note};
 use earnest_core::settlement::Settlement;
 use earnest_core::suspense::{BookUnasked, Clear, Place, Suspended};
 use earnest_core::tab::{Tab, TabState};
@@ -243,5 +244,45 @@ fn the_opening_balance_is_booked_once() {
         world.run(Begin { began: world.now() }).unwrap();
         world.run(BookOpening { balance: Ok(1_000_000) }).unwrap();
         assert_eq!(cash(world), before);
+    });
+}
+
+/// What was cleared and goes back at PayPal falls on the owner it was cleared for: credit first, then
+/// debt; and never more than came.
+#[test]
+fn what_was_cleared_and_goes_back_falls_on_its_owner() {
+    each(|world| {
+        let (buyer, _) = (world.buyer(), world.shop());
+        let owner = buyer.owner;
+        unasked(world, "STRANGER", 900_000);
+        clear(world, owner, Place::Credit(owner), Some(500_000), "a").unwrap();
+        let back = |id: &str, amount| {
+            let capture = "STRANGER".to_owned();
+            let note = Note { capture: capture.clone(), of: None, named: Some(id.to_owned()) };
+            world.run(note).unwrap();
+            let (amount, fee_returned) = (micros(amount), micros(0));
+            world.run(Book { capture, of: None, id: id.to_owned(), amount, fee_returned }).unwrap()
+        };
+        assert!(back("R1", 600_000));
+        assert_eq!(world.thousandths(Account::Suspense), "0/900/0/900");
+        assert_eq!(world.thousandths(Account::OwnerCredit(owner)), "0/200/0/500");
+        assert!(back("R2", 300_000));
+        assert!(!back("R3", 1), "all of it went back");
+        assert_eq!(world.thousandths(Account::OwnerCredit(owner)), "0/500/0/500");
+        assert_eq!(world.thousandths(Account::OwnerDebt(owner)), "0/0/0/0");
+        assert_eq!(world.breaches(), []);
+    });
+    // Nothing is left of the credit: it is owed.
+    each(|world| {
+        let (buyer, _, _) = in_debt(world, 300_000);
+        let owner = buyer.owner;
+        unasked(world, "STRANGER", 300_000);
+        clear(world, owner, Place::Debt(owner), None, "a").unwrap();
+        let capture = "STRANGER".to_owned();
+        world.run(Note { capture: capture.clone(), of: None, named: None }).unwrap();
+        let (amount, fee_returned) = (micros(300_000), micros(0));
+        let unit = Book { capture, of: None, id: "R9".to_owned(), amount, fee_returned };
+        assert!(world.run(unit).unwrap());
+        assert_eq!(world.thousandths(Account::OwnerDebt(owner)), "0/600/0/300");
     });
 }

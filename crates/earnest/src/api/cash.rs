@@ -206,7 +206,7 @@ pub async fn record(
     }
     let parts = [
         body.paypal_id.clone(),
-        format!("{:?}", body.kind),
+        serde_json::to_string(&body.kind).unwrap_or_default(),
         amount.to_decimal(),
         fee.to_decimal(),
         owner.map(|id| id.to_string()).unwrap_or_default(),
@@ -233,19 +233,30 @@ pub async fn entries(
     Ok(axum::Json(List::of(page, |row| show_entry(&row))))
 }
 
-/// Where money in suspense belongs; exactly one place.
+/// Where money in suspense belongs.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClearBody {
-    /// `own_…` whose prepaid credit it becomes.
-    credit: Option<String>,
-    /// `own_…` whose debt it repays.
-    debt: Option<String>,
-    /// `tab_…`, frozen or closed, whose whole rest it pays.
-    tab: Option<String>,
+    /// `credit`, which becomes an owner's; `debt`, which it repays; `tab`, frozen or closed, whose whole
+    /// rest it pays.
+    to: Belongs,
+    /// `own_…` or `tab_…`.
+    id: String,
     /// How much; all that is left and that the place takes, unless said.
     #[schema(value_type = Option<serde_json::Value>)]
     amount: Option<AmountInput>,
+}
+
+/// What kind of place money belongs to.
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Belongs {
+    /// An owner's prepaid credit.
+    Credit,
+    /// An owner's debt.
+    Debt,
+    /// A tab.
+    Tab,
 }
 
 /// Clears a payment in suspense, or a part of it.
@@ -261,30 +272,27 @@ pub async fn clear(
     headers: HeaderMap,
     Json(body): Json<ClearBody>,
 ) -> ApiResult<axum::Json<SuspendedView>> {
-    let reader = app.store.reader();
-    reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?;
-    let (to, owner) = match (&body.credit, &body.debt, &body.tab) {
-        (Some(text), None, None) => {
-            let owner = id::<OwnerId>(text)?;
-            (Place::Credit(owner), owner)
-        }
-        (None, Some(text), None) => {
-            let owner = id::<OwnerId>(text)?;
-            (Place::Debt(owner), owner)
-        }
-        (None, None, Some(text)) => {
-            let tab = reader.row::<Tab>(id::<TabId>(text)?)?.ok_or_else(not_here)?;
-            (Place::Tab(tab.id), tab.owner)
-        }
-        _ => {
-            let why = "name one of `credit`, `debt`, `tab`";
-            return Err(refuse(Code::ValidationFailed, why));
-        }
-    };
     let most = app.settings.max_price_micros;
     let amount = body.amount.map(|amount| amount.price(most).map_err(Refusal::from)).transpose()?;
-    let parts =
-        [capture.clone(), format!("{to:?}"), amount.map(Micros::to_decimal).unwrap_or_default()];
+    let reader = app.store.reader();
+    reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?;
+    let (to, owner) = match body.to {
+        Belongs::Tab => {
+            let tab = reader.row::<Tab>(id::<TabId>(&body.id)?)?.ok_or_else(not_here)?;
+            (Place::Tab(tab.id), tab.owner)
+        }
+        place => {
+            let owner = id::<OwnerId>(&body.id)?;
+            reader.row::<Owner>(owner)?.ok_or_else(not_here)?;
+            let debt = matches!(place, Belongs::Debt);
+            (if debt { Place::Debt(owner) } else { Place::Credit(owner) }, owner)
+        }
+    };
+    let parts = [
+        capture.clone(),
+        serde_json::to_string(&to).unwrap_or_default(),
+        amount.map(Micros::to_decimal).unwrap_or_default(),
+    ];
     let key = key(&headers, "suspense", &parts)?;
     let chain = TransferId::new(app.seed());
     let unit = Clear { capture, to, owner, amount, chain, key };

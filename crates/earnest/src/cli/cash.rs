@@ -301,16 +301,16 @@ async fn clear(
     asks: Money,
 ) -> Result<(), Failure> {
     let micros = how_much.as_deref().map(amount).transpose()?;
-    let place = [("credit", &to.credit), ("debt", &to.debt), ("tab", &to.tab)]
-        .into_iter()
-        .find_map(|(name, whose)| whose.as_ref().map(|whose| format!("{name} of {whose}")));
-    let place = place.unwrap_or_default().replace("tab of ", "");
+    let places = [("credit", to.credit), ("debt", to.debt), ("tab", to.tab)];
+    let mut places = places.into_iter().filter_map(|(name, whose)| Some((name, whose?)));
+    let Some((place, whose)) = places.next() else {
+        return Err(Failure::usage("say where it belongs: --credit, --debt or --tab"));
+    };
     let sum = micros.map_or_else(|| "what fits".to_owned(), |micros| micros.to_string());
-    let what = format!("{sum} of {capture} to {place}");
+    let what = format!("{sum} of {capture} to the {place} {whose}");
     let body = json!({
-        "credit": to.credit,
-        "debt": to.debt,
-        "tab": to.tab,
+        "to": place,
+        "id": whose,
         "amount": micros.map(earnest_core::money::Micros::to_decimal),
     });
     if asks.dry_run {

@@ -190,6 +190,14 @@ async fn all_places(world: &World) -> Vec<Place> {
             body,
         });
     }
+    all.push(Place {
+        what: "what is cleared",
+        role: "operator",
+        method: Method::POST,
+        path: "/v1/suspense/STRANGER1/clear".to_owned(),
+        headers: vec![("idempotency-key", "clear".to_owned())],
+        body: json!({ "to": "credit", "id": world.owner_id(), "amount": "AMOUNT" }),
+    });
     let limits = [
         "per_call_cap_micros",
         "session_cap_micros",

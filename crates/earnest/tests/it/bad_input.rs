@@ -172,7 +172,7 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             "POST",
             "/v1/suspense/STRANGER1/clear",
             keyed("clear-1"),
-            json!({ "credit": world.owner_id(), "amount": "$1" }),
+            json!({ "to": "credit", "id": world.owner_id() }),
         ),
         sample("", "POST", "/v1/receipts/verify", none(), json!({ "receipt": "a.b.c" })),
     ]
@@ -321,7 +321,7 @@ fn places(value: &Value, at: &str, all: &mut Vec<(String, Value)>) {
 }
 
 /// Members that may be left out, and so may be null.
-const OPTIONAL: [&str; 17] = [
+const OPTIONAL: [&str; 18] = [
     "/request_id",
     "/cap",
     "/for_seconds",
@@ -339,11 +339,13 @@ const OPTIONAL: [&str; 17] = [
     "/reports/0/amount_micros",
     "/label",
     "/unfreeze",
+    "/fee",
 ];
 
 /// Amounts may be written as text or number, and say their own code.
 fn is_amount(place: &str) -> bool {
-    place.ends_with("_micros") || ["/max_price", "/cap", "/line"].contains(&place)
+    place.ends_with("_micros")
+        || ["/max_price", "/cap", "/line", "/amount", "/fee"].contains(&place)
 }
 
 #[tokio::test]

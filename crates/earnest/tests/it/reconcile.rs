@@ -396,11 +396,12 @@ async fn a_debt_ends_by_suspense_and_forgiveness() {
         }
     };
     let path = format!("/v1/suspense/{stranger}/clear");
-    let two = json!({ "debt": owner, "credit": owner });
-    assert_eq!(post(path.clone(), two, "a").await.code(), "validation_failed");
-    let cleared = post(path.clone(), json!({ "debt": owner }), "b").await.expect(200);
+    let to = |place: &str| json!({ "to": place, "id": owner });
+    assert_eq!(post(path.clone(), to("tab"), "a").await.code(), "not_found");
+    assert_eq!(post(path.clone(), to("nowhere"), "a").await.code(), "request_malformed");
+    let cleared = post(path.clone(), to("debt"), "b").await.expect(200);
     assert_eq!(cleared["left_micros"], 0);
-    assert_eq!(post(path, json!({ "credit": owner }), "b").await.code(), "idempotency_conflict");
+    assert_eq!(post(path, to("credit"), "b").await.code(), "idempotency_conflict");
     assert_eq!(seen().await["debt_micros"], 2_000_000);
     let path = format!("/v1/owners/{owner}/debt/forgive");
     let shown = post(path.clone(), json!(null), "c").await.expect(200);

@@ -243,6 +243,47 @@ async fn the_control_api_does_what_the_handle_does() {
     assert_eq!(books.body["balances"][0]["opening"], Value::from("1000.00"));
 }
 
+/// What no call makes is in every record; what cannot happen is refused.
+#[tokio::test]
+async fn what_happens_without_a_call_is_in_every_record() {
+    let paypal = Paypal::start().await;
+    for wrong in [
+        json!({"event_code": "T9999", "minor": 1}),
+        json!({"event_code": "T0400", "minor": 0}),
+        json!({"event_code": "T0400", "minor": -1, "other": 1}),
+    ] {
+        let got = paypal.control(Method::POST, "/_sim/books/happen", &wrong).await;
+        assert_eq!(got.status, 400, "{wrong}");
+    }
+    let out = json!({"event_code": "T0400", "minor": -5_000, "fee_minor": 25});
+    let happened = paypal.control(Method::POST, "/_sim/books/happen", &out).await;
+    assert_eq!(happened.status, 200, "{}", happened.body);
+    paypal.control(Method::POST, "/_sim/clock/advance", &json!({"seconds": 4 * 3_600})).await;
+    let found = paypal
+        .get("/v1/reporting/transactions?start_date=2026-11-30T08:00:00Z&end_date=2026-11-30T12:00:00Z&fields=all")
+        .await;
+    let info = "/transaction_details/0/transaction_info";
+    assert_eq!(found.text(&format!("{info}/transaction_id")), happened.text("/transaction_id"));
+    assert_eq!(found.text(&format!("{info}/transaction_amount/value")), "-50.00");
+    assert_eq!(found.text(&format!("{info}/fee_amount/value")), "-0.25");
+    let balances = |at: &str| {
+        let path = format!("/v1/reporting/balances?as_of_time={at}&currency_code=ALL");
+        let paypal = &paypal;
+        async move { paypal.get(&path).await.text("/balances/0/total_balance/value").to_owned() }
+    };
+    assert_eq!(balances("2026-11-30T08:59:59Z").await, "1000.00");
+    assert_eq!(balances("2026-11-30T09:30:00Z").await, "949.75");
+
+    let id = happened.text("/transaction_id");
+    let path = format!("/_sim/captures/{id}/misstate-fee");
+    assert_eq!(paypal.control(Method::POST, &path, &json!({"minor": 7})).await.status, 200);
+    assert_eq!(balances("2026-11-30T09:30:00Z").await, "949.93");
+    let path = format!("/_sim/captures/{id}/forget");
+    assert_eq!(paypal.control(Method::POST, &path, &json!({})).await.status, 200);
+    assert_eq!(paypal.control(Method::POST, &path, &json!({})).await.status, 409);
+    assert_eq!(balances("2026-11-30T09:30:00Z").await, "1000.00");
+}
+
 /// A fault that never fires lets a test pass for nothing, so each must be seen to act.
 #[tokio::test]
 async fn an_issue_can_be_forced_on_every_operation_that_has_issues() {
