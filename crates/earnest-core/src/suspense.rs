@@ -12,7 +12,7 @@ use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
-use crate::settlement::{chain_of, key_conflict};
+use crate::settlement::{Settlement, SettlementState, chain_of, key_conflict};
 use crate::tab::{Tab, TabState, add, over, touch_tabs};
 use crate::time::Timestamp;
 use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
@@ -211,6 +211,8 @@ pub struct Clear {
     pub to: Place,
     /// Whose that is, from a plain read.
     pub owner: OwnerId,
+    /// The settlement that the payment speaks of, from a plain read; never changes.
+    pub settlement: Option<SettlementId>,
     /// How much; all that is left, or all that the place takes, unless said.
     pub amount: Option<Micros>,
     /// The id of the chain.
@@ -250,6 +252,9 @@ impl Unit for Clear {
         let mut touches = Touches::new();
         touch_tabs(&mut touches, view, self.owner);
         touches.row::<Suspended>(&self.capture);
+        if let Some(settlement) = self.settlement {
+            touches.row::<Settlement>(settlement);
+        }
         touches.hold(self.chain);
         touches.account(Account::Suspense.usd());
         match self.to {
@@ -274,9 +279,11 @@ impl Unit for Clear {
             KeyUse::Same { bound: Some(_) } => return Ok(Effects::answer(row.clone())),
             _ => {}
         }
-        // The next attempt of its settlement finds it and books it: it is not to be given away.
-        if row.why == Why::ClosedIntent {
-            let why = "it belongs to a settlement, whose next attempt finds it";
+        // INVARIANT: what_a_settlement_may_take_is_not_cleared
+        let settlement = self.settlement.map(|id| view.need::<Settlement>(id)).transpose()?;
+        let ended = |it: &Settlement| it.is_captured() || it.state == SettlementState::Declined;
+        if matches!(row.why, Why::ClosedIntent | Why::Doubtful) && !settlement.is_some_and(ended) {
+            let why = "it may belong to a settlement that is not over: the next attempt finds it";
             return Err(Refusal::new(Code::StateConflict, why).into());
         }
         let left = row.left_micros;

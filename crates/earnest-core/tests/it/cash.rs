@@ -59,6 +59,7 @@ fn unasked(world: &World, capture: &str, amount: i64) {
         amount: micros(amount),
         fee: micros(0),
         invoice_id: None,
+        claims: None,
     };
     world.run(unit).unwrap();
 }
@@ -75,6 +76,7 @@ fn clear(
         capture: "STRANGER".to_owned(),
         to,
         owner,
+        settlement: world.row::<Suspended>("STRANGER").settlement,
         amount: amount.map(micros),
         chain: TransferId::new(world.seed()),
         key: Key { family: "suspense", ..key(name, &print) },
@@ -217,6 +219,28 @@ fn suspense_pays_a_frozen_tab_whole() {
         assert_eq!((owner.frozen_tab, owner.settled_micros), (None, micros(400_000)));
         assert_eq!(world.breaches(), []);
         world.spend(buyer, &shop, 100_000);
+    });
+}
+
+/// What a settlement may still take is kept for it; once that is over, it may go anywhere.
+#[test]
+fn what_a_settlement_may_take_is_not_cleared() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 400_000);
+        let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+        let unit = BookUnasked {
+            capture: "STRANGER".to_owned(),
+            amount: micros(10_000),
+            fee: micros(0),
+            invoice_id: Some(settlement.invoice_id.clone()),
+            claims: Some((settlement.id, settlement.intent)),
+        };
+        world.run(unit).unwrap();
+        let to = Place::Credit(buyer.owner);
+        assert_eq!(refusal(clear(world, buyer.owner, to, None, "a")), "state_conflict");
+        world.outcome(&settlement, Fate::Done(world.charge("CAP", 400_000))).unwrap();
+        clear(world, buyer.owner, to, None, "b").unwrap();
     });
 }
 

@@ -275,7 +275,7 @@ pub async fn clear(
     let most = app.settings.max_price_micros;
     let amount = body.amount.map(|amount| amount.price(most).map_err(Refusal::from)).transpose()?;
     let reader = app.store.reader();
-    reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?;
+    let settlement = reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?.settlement;
     let (to, owner) = match body.to {
         Belongs::Tab => {
             let tab = reader.row::<Tab>(id::<TabId>(&body.id)?)?.ok_or_else(not_here)?;
@@ -295,7 +295,7 @@ pub async fn clear(
     ];
     let key = key(&headers, "suspense", &parts)?;
     let chain = TransferId::new(app.seed());
-    let unit = Clear { capture, to, owner, amount, chain, key };
+    let unit = Clear { capture, to, owner, settlement, amount, chain, key };
     let row = app.store.submit(unit).await?;
     app.wake.notify();
     Ok(axum::Json(show_suspended(row)))

@@ -55,6 +55,7 @@ pub async fn samples(world: &World) -> Vec<Sample> {
         amount: earnest_core::money::Micros::constant(5_000_000),
         fee: earnest_core::money::Micros::constant(660_000),
         invoice_id: None,
+        claims: None,
     };
     world.earnest.app.store.submit(stranger).await.unwrap();
     let keyed = |key: &str| vec![("idempotency-key", key.to_owned())];
