@@ -233,8 +233,11 @@ impl RecordOutcome {
             return Err(Stop::Bug(format!("capture {} of nothing", charge.paypal_capture)));
         }
         let hold = state.settlement.hold;
+        let mut fee = charge.fee;
         if booked == Booked::InSuspense {
             let suspended = view.need::<Suspended>(&charge.paypal_capture)?;
+            // Booked when the money came. Where PayPal now tells another, the comparison says so.
+            fee = suspended.fee_micros;
             state.effects.put(suspended.less(posted))?;
             self.take_over(view, &mut state.effects, charge, suspended.intent)?;
             let leg = Leg::new(Account::Suspense.usd(), state.tab.owed(), posted);
@@ -257,7 +260,7 @@ impl RecordOutcome {
             SettlementState::AmountMismatch
         };
         state.settlement.captured_micros = Some(charge.amount);
-        state.settlement.fee_micros = Some(charge.fee);
+        state.settlement.fee_micros = Some(fee);
         state.settlement.paypal_order = charge.paypal_order.clone();
         state.settlement.paypal_capture = Some(charge.paypal_capture.clone());
         state.settlement.ended_at = Some(now);
