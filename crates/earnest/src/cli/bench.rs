@@ -73,8 +73,9 @@ pub async fn run(command: Bench, style: &Style) -> ExitCode {
 
 async fn measure(command: &Bench, style: &Style, dir: &Path) -> Result<(), Failed> {
     std::fs::create_dir_all(dir)?;
-    let row = authorize_against_sign(command, dir).await?;
-    show(style, "full durable authorize over HTTP / bare parse+sign", 0.75, row);
+    let (authorize, replay) = authorize_against_sign(command, dir).await?;
+    show(style, "full durable authorize over HTTP / bare parse+sign", 0.75, authorize);
+    show(style, "idempotent replay / fresh authorize", 1.5, replay);
     let (rounds, units, folder) = (command.rounds, command.units, dir.to_owned());
     let compared =
         tokio::task::spawn_blocking(move || engine_against_bare(&folder, rounds, units, 1_000))
@@ -144,12 +145,17 @@ fn show(style: &Style, name: &str, goal: f64, row: Row) {
 }
 
 /// One side of a round.
+#[derive(Clone, Copy)]
 struct Side {
     rate: f64,
     cpu: Option<f64>,
 }
 
-async fn authorize_against_sign(command: &Bench, dir: &Path) -> Result<Row, Failed> {
+/// How many purchases one round of replays goes through, over and over.
+const REPLAYED: u64 = 1_000;
+
+/// Fresh authorizations against the calibration, and replays against fresh authorizations.
+async fn authorize_against_sign(command: &Bench, dir: &Path) -> Result<(Row, Row), Failed> {
     let config = Config { data: Some(dir.join("data")), ..Config::simulated() };
     let earnest = Running::start(config, Start::default()).await?;
     let dev = earnest.dev.clone().ok_or("no development keys")?;
@@ -165,26 +171,38 @@ async fn authorize_against_sign(command: &Bench, dir: &Path) -> Result<Row, Fail
         body,
         connections: command.connections,
         time: Duration::from_secs(command.seconds),
+        ids: Ids::Fresh,
     };
-    let mut sides = Vec::new();
+    let (mut sides, mut replays) = (Vec::new(), Vec::new());
     // One short round of each that does not count: connections, caches, allocator.
     let warm = Load { time: Duration::from_millis(500), ..load.clone() };
     warm.run(bare_address, 201).await?;
     warm.run(earnest.address, 201).await?;
-    for _ in 0..command.rounds {
+    for round in 0..command.rounds {
         let other = load.run(bare_address, 201).await?;
         let ours = load.run(earnest.address, 201).await?;
+        // Of each round anew: a voucher lives shorter than all rounds together may take, and what is
+        // re-issued is no replay.
+        let ids = Ids::Again { round };
+        let first = Load { ids: ids.once(), ..load.clone() };
+        first.run(earnest.address, 201).await?;
+        let replay = Load { ids, ..load.clone() }.run(earnest.address, 201).await?;
+        replays.push((replay, ours));
         sides.push((ours, other));
     }
     calibration.abort();
     earnest.stop().await;
-    Ok(Row {
+    Ok((of_sides(&sides), of_sides(&replays)))
+}
+
+fn of_sides(sides: &[(Side, Side)]) -> Row {
+    Row {
         ratio: median(sides.iter().map(|(ours, other)| ours.rate / other.rate.max(1e-9)).collect()),
         ours: median(sides.iter().map(|(ours, _)| ours.rate).collect()),
         other: median(sides.iter().map(|(_, other)| other.rate).collect()),
         ours_cpu: Some(median(sides.iter().filter_map(|(ours, _)| ours.cpu).collect())),
         other_cpu: Some(median(sides.iter().filter_map(|(_, other)| other.cpu).collect())),
-    })
+    }
 }
 
 /// An owner who can pay, with caps that hold every purchase without ever being reached.
@@ -266,7 +284,36 @@ async fn parse_and_sign(
     Ok((http::StatusCode::CREATED, Json(answer)))
 }
 
-/// The same requests over and over, each under an id of its own.
+/// Under which ids requests are made.
+#[derive(Clone, Copy)]
+enum Ids {
+    /// Each under one of its own.
+    Fresh,
+    /// Those of a round, each once.
+    Once { round: u32 },
+    /// Those of a round, over and over.
+    Again { round: u32 },
+}
+
+impl Ids {
+    fn once(self) -> Self {
+        match self {
+            Self::Again { round } => Self::Once { round },
+            other => other,
+        }
+    }
+
+    /// The name of the `n`th request, if there is one.
+    fn name(self, n: u64) -> Option<String> {
+        match self {
+            Self::Fresh => Some(format!("bench-{n}")),
+            Self::Once { round } => (n < REPLAYED).then(|| format!("again-{round}-{n}")),
+            Self::Again { round } => Some(format!("again-{round}-{}", n % REPLAYED)),
+        }
+    }
+}
+
+/// The same requests over and over.
 #[derive(Clone)]
 struct Load {
     path: &'static str,
@@ -274,18 +321,20 @@ struct Load {
     body: Bytes,
     connections: usize,
     time: Duration,
+    ids: Ids,
 }
 
 impl Load {
     async fn run(&self, address: std::net::SocketAddr, expect: u16) -> Result<Side, Failed> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static FRESH: AtomicU64 = AtomicU64::new(0);
+        let own = Arc::new(AtomicU64::new(0));
         let done = Arc::new(AtomicU64::new(0));
         let before = cpu_time();
         let begin = Instant::now();
         let until = begin + self.time;
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..self.connections {
-            let (load, done) = (self.clone(), done.clone());
+            let (load, done, own) = (self.clone(), done.clone(), own.clone());
             tasks.spawn(async move {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
@@ -293,12 +342,15 @@ impl Load {
                     hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
                 let driver = tokio::spawn(connection);
                 while Instant::now() < until {
-                    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+                    let next = if matches!(load.ids, Ids::Fresh) { &FRESH } else { &*own };
+                    let Some(id) = load.ids.name(next.fetch_add(1, Ordering::Relaxed)) else {
+                        break;
+                    };
                     let request = http::Request::post(load.path)
                         .header("host", "127.0.0.1")
                         .header("content-type", "application/json")
                         .header("authorization", &load.key)
-                        .header("idempotency-key", format!("bench-{id}"))
+                        .header("idempotency-key", id)
                         .body(Full::new(load.body.clone()))?;
                     let answer = send.send_request(request).await?;
                     let status = answer.status().as_u16();
