@@ -2,7 +2,8 @@
 //! paid in another way than by a payment we can read.
 //!
 //! Each is recorded with PayPal's own id of it, so that the reconciliation finds it. What is in the
-//! books already under that id (a capture, a refund) is refused: one id, one effect.
+//! books already under that id (a capture, a refund) is refused, and what is read of PayPal later
+//! under an id that was recorded here has no second effect: one id, one effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -246,8 +247,9 @@ impl Unit for ForgiveDebt {
             KeyUse::Other { .. } => return Err(key_conflict().into()),
             // Bound to the amount that was forgiven then.
             KeyUse::Same { bound: Some(amount) } => {
-                let amount = amount.parse().ok().and_then(|micros| Micros::new(micros).ok());
-                return Ok(Effects::answer((owner, amount.unwrap_or(Micros::ZERO))));
+                let read = amount.parse().ok().and_then(|micros| Micros::new(micros).ok());
+                let unread = || Stop::Bug(format!("`{amount}` was bound as an amount"));
+                return Ok(Effects::answer((owner, read.ok_or_else(unread)?)));
             }
             _ => {}
         }

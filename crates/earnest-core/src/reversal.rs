@@ -5,17 +5,19 @@
 //! the owner's debt; what the capture may still give back shrinks with it. The owner is frozen as
 //! soon as there is a hint, and stays so until the operator has looked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::cash::BOOKED;
 use crate::id::{IntentId, OwnerId, SettlementId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
+use crate::problem::{Code, Refusal};
 use crate::settlement::{Settlement, chain_of};
-use crate::suspense::Suspended;
+use crate::suspense::{Suspended, TakenBack};
 use crate::tab::add;
 use crate::time::{Timestamp, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
@@ -61,6 +63,9 @@ pub struct Reversal {
     /// What is in the books.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub booked: Vec<Booked>,
+    /// What the operator had recorded as a movement of its own by the time it was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_hand: Vec<ByHand>,
     /// Whether something still has to be read.
     pub open: bool,
     /// Whether somebody was told that more went back than came.
@@ -75,19 +80,29 @@ pub struct Reversal {
     pub heard_at: Timestamp,
 }
 
+/// A refund or reversal that the operator recorded by hand: it has no other effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByHand {
+    /// PayPal's id of it.
+    pub id: String,
+    /// What went back.
+    pub amount_micros: Micros,
+}
+
 /// The most names kept of what is not in the books; whatever is beyond is found by a search.
 const MAX_NAMED: usize = 100;
 
 impl Reversal {
-    /// Everything that went back and is in the books.
+    /// Everything that went back and is in the books, recorded by hand or not.
     pub fn booked_micros(&self) -> Micros {
-        let sum = |sum: Micros, one: &Booked| sum.checked_add(one.amount_micros);
-        self.booked.iter().try_fold(Micros::ZERO, sum).unwrap_or(Micros::MAX)
+        let booked = self.booked.iter().map(|one| one.amount_micros);
+        let mut all = booked.chain(self.by_hand.iter().map(|one| one.amount_micros));
+        all.try_fold(Micros::ZERO, Micros::checked_add).unwrap_or(Micros::MAX)
     }
 
     /// Whether a refund or reversal is in the books.
     pub fn has_booked(&self, id: &str) -> bool {
-        self.booked.iter().any(|one| one.id == id)
+        self.booked.iter().any(|one| one.id == id) || self.by_hand.iter().any(|one| one.id == id)
     }
 
     /// When to look again after another look: a minute, two … at most an hour.
@@ -149,6 +164,7 @@ impl Note {
                 of: self.of,
                 named: Vec::new(),
                 booked: Vec::new(),
+                by_hand: Vec::new(),
                 open: false,
                 alarmed: false,
                 looks: 0,
@@ -225,6 +241,8 @@ pub struct Book {
     pub amount: Micros,
     /// What PayPal gave us back of its fee.
     pub fee_returned: Micros,
+    /// The owners for whom something of the capture was cleared out of suspense, from a plain read.
+    pub cleared_for: Vec<OwnerId>,
 }
 
 impl Unit for Book {
@@ -238,12 +256,17 @@ impl Unit for Book {
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         Note::touch(&mut touches, &self.capture, self.of.map(|of| of.owner));
+        for owner in &self.cleared_for {
+            touches.row::<Owner>(*owner);
+        }
         touches.row::<Suspended>(&self.capture);
         for one in view.peek::<Suspended>(&self.capture).iter().flat_map(|row| &row.cleared) {
             touches.account(Account::OwnerCredit(one.owner).usd());
             touches.account(Account::OwnerDebt(one.owner).usd());
         }
-        touches.hold(chain_of("given_back", &self.id));
+        for kind in BOOKED {
+            touches.hold(chain_of(kind, &self.id));
+        }
         touches.hold(chain_of("fee_given_back", &self.id));
         if let Some(of) = self.of {
             touches.row::<Settlement>(of.settlement);
@@ -264,8 +287,14 @@ impl Unit for Book {
             return Err(Stop::Bug(format!("capture {} is somebody else's", self.capture)));
         }
         // INVARIANT: a_reversal_is_booked_once
-        if view.hold(chain_of("given_back", &self.id))?.is_some() {
+        if view.hold(chain_of("given_back", &self.id))?.is_some() || row.has_booked(&self.id) {
             return Ok(Effects::answer(true));
+        }
+        // INVARIANT: one_paypal_id_one_effect
+        for kind in BOOKED {
+            if view.hold(chain_of(kind, &self.id))?.is_some() {
+                return self.taken(row);
+            }
         }
         let mut suspended = view.row::<Suspended>(&self.capture)?.cloned();
         let in_suspense = suspended.as_ref().map_or(Micros::ZERO, |row| row.left_micros);
@@ -279,7 +308,11 @@ impl Unit for Book {
             (None, Some(row)) => row.take_back(rest),
             _ => Vec::new(),
         };
-        let mut of_owners = from_cleared.iter().map(|(_, part)| *part);
+        if from_cleared.iter().any(|part| !self.cleared_for.contains(&part.owner)) {
+            let why = "more of it was cleared meanwhile";
+            return Err(Refusal::new(Code::StateConflict, why).into());
+        }
+        let mut of_owners = from_cleared.iter().map(|part| part.amount);
         let of_owners = of_owners.try_fold(Micros::ZERO, Micros::checked_add);
         // INVARIANT: no_more_goes_back_than_came
         let covered = match self.of {
@@ -301,6 +334,7 @@ impl Unit for Book {
             at: now,
         });
         effects.put(row)?;
+        freeze_cleared(view, &mut effects, &from_cleared)?;
         let touched = !from_suspense.is_zero() || !from_cleared.is_empty();
         if let Some(suspended) = suspended.filter(|_| touched) {
             effects.put(suspended.less(from_suspense))?;
@@ -330,13 +364,26 @@ impl Book {
         Ok(effects)
     }
 
+    /// Something else is in the books under this id: the operator recorded it by hand, and bears it.
+    fn taken(&self, row: &Reversal) -> Result<Effects<bool>, Stop> {
+        let mut effects = Effects::answer(true);
+        let data = json!({ "capture": self.capture, "reversal": self.id,
+            "amount_micros": self.amount });
+        effects.event("alarm.reversal_recorded_by_hand", &[], data);
+        let mut row = row.clone();
+        row.named.retain(|name| *name != self.id);
+        row.by_hand.push(ByHand { id: self.id.clone(), amount_micros: self.amount });
+        effects.put(row)?;
+        Ok(effects)
+    }
+
     fn book(
         &self,
         view: &View,
         effects: &mut Effects<bool>,
         from_suspense: Micros,
         rest: Micros,
-        from_cleared: &[(OwnerId, Micros)],
+        from_cleared: &[TakenBack],
     ) -> Result<(), Stop> {
         let cash = Account::PaypalCash.usd();
         let mut legs = Vec::new();
@@ -355,9 +402,9 @@ impl Book {
             leg(refundable, Account::Memo.usd(), self.amount);
         }
         let mut spent: BTreeMap<OwnerId, Micros> = BTreeMap::new();
-        for (owner, part) in from_cleared {
-            let sum = spent.entry(*owner).or_insert(Micros::ZERO);
-            *sum = add(*sum, *part)?;
+        for part in from_cleared {
+            let sum = spent.entry(part.owner).or_insert(Micros::ZERO);
+            *sum = add(*sum, part.amount)?;
         }
         for (owner, sum) in spent {
             let credit = Account::OwnerCredit(owner).usd();
@@ -394,6 +441,24 @@ impl Book {
         effects.put(settlement)?;
         effects.put(owner)
     }
+}
+
+/// Freezes whoever had the money that went back, and takes back what the line grew by it.
+fn freeze_cleared(
+    view: &View,
+    effects: &mut Effects<bool>,
+    parts: &[TakenBack],
+) -> Result<(), Stop> {
+    let owners: BTreeSet<OwnerId> = parts.iter().map(|part| part.owner).collect();
+    for id in owners {
+        let mut owner = view.need::<Owner>(id)?.clone();
+        freeze(&mut owner);
+        for part in parts.iter().filter(|part| part.owner == id && part.settled) {
+            owner.settled_micros = owner.settled_micros.saturating_sub(part.amount);
+        }
+        effects.put(owner)?;
+    }
+    Ok(())
 }
 
 /// Records that a capture was looked at: whether anything is left to read, and when.

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::cash::BOOKED;
 use crate::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
@@ -106,10 +107,20 @@ impl Record for Suspended {
     }
 }
 
+/// A part of a cleared payment that went back at PayPal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenBack {
+    /// Whose it was.
+    pub(crate) owner: OwnerId,
+    /// How much.
+    pub(crate) amount: Micros,
+    /// Whether it had paid a tab, and so made the owner's line grow.
+    pub(crate) settled: bool,
+}
+
 impl Suspended {
-    /// Takes back up to `amount` of what the operator cleared, the newest first: from whom, and how
-    /// much of it.
-    pub(crate) fn take_back(&mut self, amount: Micros) -> Vec<(OwnerId, Micros)> {
+    /// Takes back up to `amount` of what the operator cleared, the newest first.
+    pub(crate) fn take_back(&mut self, amount: Micros) -> Vec<TakenBack> {
         let (mut left, mut taken) = (amount, Vec::new());
         for one in self.cleared.iter_mut().rev() {
             let part = one.amount_micros.saturating_sub(one.given_back_micros).min(left);
@@ -117,7 +128,8 @@ impl Suspended {
             {
                 one.given_back_micros = back;
                 left = left.saturating_sub(part);
-                taken.push((one.owner, part));
+                let settled = matches!(one.to, Place::Tab(_));
+                taken.push(TakenBack { owner: one.owner, amount: part, settled });
             }
         }
         taken
@@ -156,7 +168,7 @@ impl Unit for BookUnasked {
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Suspended>(&self.capture);
-        for kind in ["captured", "suspense", "cash", "fee"] {
+        for kind in BOOKED.into_iter().chain(["fee"]) {
             touches.hold(chain_of(kind, &self.capture));
         }
         touches.account(Account::PaypalCash.usd());
@@ -167,9 +179,13 @@ impl Unit for BookUnasked {
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
-        let known = |kind| view.hold(chain_of(kind, &self.capture)).map(|chain| chain.is_some());
         // INVARIANT: a_payment_is_booked_once
-        if known("captured")? || known("suspense")? || known("cash")? || self.amount.is_zero() {
+        for kind in BOOKED {
+            if view.hold(chain_of(kind, &self.capture))?.is_some() {
+                return Ok(effects);
+            }
+        }
+        if self.amount.is_zero() {
             return Ok(effects);
         }
         let cash = Account::PaypalCash.usd();

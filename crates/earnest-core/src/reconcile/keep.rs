@@ -163,8 +163,9 @@ pub fn opening_chain() -> TransferId {
 pub struct Keep {
     /// What was found.
     pub report: Report,
-    /// Where it began: another one that ended meanwhile wins.
-    pub from: Timestamp,
+    /// When the one before it ended, as it was read when this one began: another one that ended
+    /// meanwhile wins.
+    pub before: Option<Timestamp>,
     /// Where the next one begins.
     pub next_from: Timestamp,
     /// See [`super::Sides::earlier`].
@@ -186,7 +187,7 @@ impl Unit for Keep {
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Reconciliation>, Stop> {
         let mut row = view.need::<Reconciliation>(Reconciliation::ID)?.clone();
-        if row.from != self.from {
+        if row.at != self.before {
             return Ok(Effects::answer(row));
         }
         let known: BTreeSet<(&str, Why)> = row

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{INVOICE_TAKEN, Settlement, SettlementState, chain_of, finish};
+use crate::cash::BOOKED;
 use crate::id::{IntentId, OwnerId, SettlementId, TabId};
 use crate::intent::{Charge, Evidence, Fate, Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, Leg, Op};
@@ -58,7 +59,7 @@ impl Unit for RecordOutcome {
             touches.hold_and_accounts(settlement.hold, view);
         }
         if let Some(capture) = self.capture() {
-            for kind in ["captured", "fee", "suspense", "cleared"] {
+            for kind in BOOKED.into_iter().chain(["fee", "cleared"]) {
                 touches.hold(chain_of(kind, capture));
             }
             touches.row::<Suspended>(capture);
@@ -201,6 +202,10 @@ impl RecordOutcome {
         let Fate::Done(charge) = &self.fate else { return Ok(Booked::No) };
         let known =
             |kind| view.hold(chain_of(kind, &charge.paypal_capture)).map(|chain| chain.is_some());
+        // INVARIANT: one_paypal_id_one_effect
+        if known("cash")? || known("given_back")? {
+            return Ok(Booked::Elsewhere);
+        }
         if !known("captured")? && !known("suspense")? {
             return Ok(Booked::No);
         }

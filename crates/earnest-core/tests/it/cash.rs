@@ -7,7 +7,7 @@ use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
 use earnest_core::reconcile::{Begin, BookOpening};
 use earnest_core::reversal::{Book, Note};
-use earnest_core::settlement::Settlement;
+use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::suspense::{BookUnasked, Clear, Place, Suspended};
 use earnest_core::tab::{Tab, TabState};
 use earnest_core::unit::{Fingerprint, Key};
@@ -106,6 +106,35 @@ fn one_paypal_id_one_effect() {
         // What was recorded by hand is no payment of a stranger's.
         unasked(world, "DEP", 10_000_000);
         assert_eq!(world.thousandths(Account::Suspense), "0/0/0/950");
+    });
+}
+
+/// What the operator recorded by hand is not booked again when PayPal is read after all.
+#[test]
+fn what_was_recorded_by_hand_has_no_second_effect() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 400_000);
+        let first = world.settle(buyer.owner, world.open_tab(buyer));
+        let charge = Fate::Done(world.charge("CAP", 400_000));
+        let first = world.outcome(&first, charge).unwrap();
+        world.run(entry(CashKind::Deposit, "OWN", 5_000_000, None)).unwrap();
+        world.run(entry(CashKind::Withdrawal, "R1", 150_000, None)).unwrap();
+        let before = cash(world);
+        assert!(world.give_back(&first, "R1", 150_000));
+        assert_eq!(cash(world), before);
+        assert_eq!(world.thousandths(Account::OwnerDebt(buyer.owner)), "0/0/0/0");
+        // A capture of ours that was taken for a deposit stays unknown: only a person can tell.
+        let shop = world.shop();
+        let other = world.buyer();
+        world.spend(other, &shop, 400_000);
+        let second = world.settle(other.owner, world.open_tab(other));
+        world.run(entry(CashKind::Deposit, "CAP2", 400_000, None)).unwrap();
+        let before = cash(world);
+        let charge = Fate::Done(world.charge("CAP2", 400_000));
+        assert_eq!(world.outcome(&second, charge).unwrap().state, SettlementState::Open);
+        assert_eq!(cash(world).split('/').nth(1), before.split('/').nth(1));
+        assert_eq!(world.breaches(), []);
     });
 }
 
@@ -285,7 +314,8 @@ fn what_was_cleared_and_goes_back_falls_on_its_owner() {
             let note = Note { capture: capture.clone(), of: None, named: Some(id.to_owned()) };
             world.run(note).unwrap();
             let (amount, fee_returned) = (micros(amount), micros(0));
-            world.run(Book { capture, of: None, id: id.to_owned(), amount, fee_returned }).unwrap()
+            let (id, cleared_for) = (id.to_owned(), vec![owner]);
+            world.run(Book { capture, of: None, id, amount, fee_returned, cleared_for }).unwrap()
         };
         assert!(back("R1", 600_000));
         assert_eq!(world.thousandths(Account::Suspense), "0/900/0/900");
@@ -294,6 +324,7 @@ fn what_was_cleared_and_goes_back_falls_on_its_owner() {
         assert!(!back("R3", 1), "all of it went back");
         assert_eq!(world.thousandths(Account::OwnerCredit(owner)), "0/500/0/500");
         assert_eq!(world.thousandths(Account::OwnerDebt(owner)), "0/0/0/0");
+        assert!(world.row::<Owner>(owner).frozen.is_some(), "who had the money is frozen");
         assert_eq!(world.breaches(), []);
     });
     // Nothing is left of the credit: it is owed.
@@ -305,7 +336,8 @@ fn what_was_cleared_and_goes_back_falls_on_its_owner() {
         let capture = "STRANGER".to_owned();
         world.run(Note { capture: capture.clone(), of: None, named: None }).unwrap();
         let (amount, fee_returned) = (micros(300_000), micros(0));
-        let unit = Book { capture, of: None, id: "R9".to_owned(), amount, fee_returned };
+        let (id, cleared_for) = ("R9".to_owned(), vec![owner]);
+        let unit = Book { capture, of: None, id, amount, fee_returned, cleared_for };
         assert!(world.run(unit).unwrap());
         assert_eq!(world.thousandths(Account::OwnerDebt(owner)), "0/600/0/300");
     });

@@ -81,7 +81,7 @@ fn sound() -> (Rows, Fold) {
         unexplained: Vec::new(),
     };
     let (from, next_earlier) = (world.now(), Vec::new());
-    world.run(Keep { report, from, next_from: from, next_earlier }).unwrap();
+    world.run(Keep { report, before: None, next_from: from, next_earlier }).unwrap();
     let mut fold = Fold::default();
     world.fold(&mut fold, 0);
     (world.rows(), fold)

@@ -640,7 +640,8 @@ impl World {
         });
         self.run(Note { capture: capture.clone(), of, named: Some(id.to_owned()) }).unwrap();
         let (id, amount, fee_returned) = (id.to_owned(), micros(amount), Micros::ZERO);
-        self.run(Book { capture, of, id, amount, fee_returned }).unwrap()
+        let cleared_for = Vec::new();
+        self.run(Book { capture, of, id, amount, fee_returned, cleared_for }).unwrap()
     }
 
     pub fn write_off(&self, owner: OwnerId, tab: TabId) -> Result<(Tab, Micros), SubmitError> {

@@ -192,8 +192,8 @@ pub async fn record(
     headers: HeaderMap,
     Json(body): Json<NewCashEntry>,
 ) -> ApiResult<(StatusCode, axum::Json<CashEntryView>)> {
-    let most = app.settings.max_price_micros;
-    let limit = |amount: AmountInput| amount.price(most).map_err(Refusal::from);
+    // What the operator moves is no price: only what can be represented bounds it.
+    let limit = |amount: AmountInput| amount.price(Micros::MAX).map_err(Refusal::from);
     let amount = limit(body.amount)?;
     let fee = body.fee.map(limit).transpose()?.unwrap_or(Micros::ZERO);
     if !is_paypal_id(&body.paypal_id) {
@@ -272,8 +272,8 @@ pub async fn clear(
     headers: HeaderMap,
     Json(body): Json<ClearBody>,
 ) -> ApiResult<axum::Json<SuspendedView>> {
-    let most = app.settings.max_price_micros;
-    let amount = body.amount.map(|amount| amount.price(most).map_err(Refusal::from)).transpose()?;
+    let limit = |amount: AmountInput| amount.price(Micros::MAX).map_err(Refusal::from);
+    let amount = body.amount.map(limit).transpose()?;
     let reader = app.store.reader();
     let settlement = reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?.settlement;
     let (to, owner) = match body.to {

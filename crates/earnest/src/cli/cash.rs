@@ -149,7 +149,8 @@ pub async fn reconcile(command: Reconcile, style: &Style) -> Ended {
     if bad {
         let lines = text(&row, "unexplained_lines");
         let rest = money(&row, "difference_micros");
-        let why = match rest.is_empty() {
+        let accounted = row.get("difference_micros").and_then(Value::as_i64).unwrap_or(0) == 0;
+        let why = match accounted {
             true => format!("{lines} lines are not explained"),
             false => format!("{lines} lines are not explained; no line accounts for {rest}"),
         };

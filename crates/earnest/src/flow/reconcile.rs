@@ -94,7 +94,13 @@ pub async fn run(app: &App) -> Result<Reconciled, FlowError> {
     let before = |row: &TransactionRow| row.initiated.is_some_and(|at| at <= state.from);
     let theirs: Vec<Row> = rows.iter().filter(|row| !before(row)).map(row_of).collect();
     let paypal_micros = match state.opening_micros {
-        Some(_) => balance(app, horizon).await.ok(),
+        Some(_) => match balance(app, horizon).await {
+            Ok(balance) => Some(balance),
+            Err(why) => {
+                tracing::warn!(%why, "PayPal's balance cannot be read: only movements are compared");
+                None
+            }
+        },
         None => None,
     };
     let books = app.store.reader().snapshot(|snapshot| gather(snapshot, now))?;
@@ -109,7 +115,7 @@ pub async fn run(app: &App) -> Result<Reconciled, FlowError> {
         paypal_micros,
     });
     say(&report);
-    let keep = Keep { report, from: state.from, next_from, next_earlier };
+    let keep = Keep { report, before: state.at, next_from, next_earlier };
     Ok(Reconciled::Compared(Box::new(app.store.submit(keep).await?)))
 }
 

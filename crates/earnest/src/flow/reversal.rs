@@ -169,7 +169,10 @@ impl Reading<'_> {
         amount: Micros,
         fee_returned: Micros,
     ) -> Result<(), FlowError> {
+        let suspended = self.app.store.reader().row::<Suspended>(&self.capture.id)?;
+        let cleared = suspended.iter().flat_map(|row| &row.cleared);
         let unit = Book {
+            cleared_for: cleared.map(|one| one.owner).collect(),
             capture: self.capture.id.clone(),
             of: self.row.of,
             id: id.to_owned(),
