@@ -16,12 +16,14 @@ use crate::id::{
     TransferId, VoucherId,
 };
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
+use crate::lost::LostLine;
 use crate::money::{AmountInput, Currency, Micros};
 use crate::party::{Agent, Owner, RateWindow, Seller};
 use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Budget, Caps, Decision, Facts, Policy, PolicySubject, TabFacts, Used};
 use crate::problem::{Code, Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
+use crate::quarantine::Quarantine;
 use crate::quote::{Quote, QuoteBody};
 use crate::settings::Settings;
 use crate::tab::{Place, Tab, TabState, limit_accounts, place, touch_place};
@@ -86,7 +88,7 @@ pub fn is_request_id(text: &str) -> bool {
 /// What a unit may need an id for; drawn beforehand, so that the decision stays pure.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshIds {
-    /// The purchase, if the key is new.
+    /// The purchase, if the key is new: of now, and of [`crate::purchase::mark`].
     pub purchase: PurchaseId,
     /// The hold, if one is made.
     pub hold: TransferId,
@@ -161,6 +163,7 @@ impl Unit for Authorize {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<OriginHolders>(self.quote.request.origin());
         touch_dealing(&mut touches, view, self.quote.seller);
         touches.row::<ReportClock>(ReportClock::ID);
@@ -179,6 +182,7 @@ impl Unit for Authorize {
             let refusal = Refusal::new(Code::Unauthenticated, "the key was revoked");
             return Err(Stop::Unheard(Box::new(refusal)));
         }
+        Quarantine::refuse(view)?;
         let known = match view.key().bound() {
             Some(id) => Some(view.need::<Purchase>(id)?),
             None => None,
@@ -186,7 +190,10 @@ impl Unit for Authorize {
         match (view.key(), known) {
             (KeyUse::Other { .. }, known) => Err(conflict(view, known, now)?.into()),
             (_, Some(purchase)) => self.repeat(view, purchase, now),
-            (_, None) => self.ask(view, None, now),
+            (_, None) => {
+                LostLine::refuse_again(view, self.ids.purchase)?;
+                self.ask(view, None, now)
+            }
         }
     }
 }
@@ -221,6 +228,9 @@ impl Authorize {
         let id = bound.map_or_else(|| self.ids.purchase.to_string(), str::to_owned);
         touches.row::<Purchase>(&id);
         touches.hold(self.ids.hold);
+        if view.peek::<Quarantine>(Quarantine::ID).is_some() {
+            touches.row::<LostLine>(LostLine::id_of(self.ids.purchase));
+        }
         touches.row::<Approval>(self.ids.approval);
         if let Some(purchase) = view.peek::<Purchase>(&id) {
             if let Some(approval) = purchase.approval {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::id::{IntentId, OwnerId, SettlementId, VaultId};
 use crate::money::Micros;
 use crate::problem::{Code, Refusal};
+use crate::quarantine::Quarantine;
 use crate::time::{Timestamp, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
@@ -151,6 +152,10 @@ pub struct Intent {
     /// gone by then): PayPal's issue. Declined once a search shows no charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubtful: Option<String>,
+    /// A life of these books that was lost may have sent it until then: it is never sent again, and
+    /// only a search over all that time tells what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_until: Option<Timestamp>,
     /// A person's word that nothing was charged, for large amounts and where PayPal speaks of a
     /// payment that no search shows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -193,6 +198,7 @@ impl Intent {
             issue: None,
             read_only: false,
             doubtful: None,
+            lost_until: None,
             confirmed: false,
             evidence: Vec::new(),
         }
@@ -204,7 +210,16 @@ impl Intent {
         // A clock that went back cannot tell how old the key is.
         let repeat = |first| first <= now && now < after(first, self.purpose.repeat_seconds());
         let sends = self.state.is_open() && self.state != IntentState::Pending && !self.read_only;
+        // INVARIANT: what_a_lost_life_may_have_sent_is_only_read
+        let sends = sends && self.lost_until.is_none();
         sends && self.first_sent_at.is_none_or(repeat)
+    }
+
+    /// From when to when it may have been sent; `None` if it never was.
+    pub fn sent_between(&self) -> Option<(Timestamp, Timestamp)> {
+        let first = self.first_sent_at.or(self.lost_until.map(|_| self.created_at))?;
+        let last = self.last_sent_at.max(self.lost_until)?;
+        Some((first, last))
     }
 
     /// Whether a send may have had an effect that nobody saw: then a refusal of a later send, before
@@ -334,11 +349,15 @@ impl Unit for Claim {
 
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<Intent>(self.intent);
         touches
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Claimed>, Stop> {
+        if self.request.is_some() {
+            Quarantine::refuse(view)?;
+        }
         let mut intent = view.need::<Intent>(self.intent)?.clone();
         if !intent.state.is_open() {
             return Err(Refusal::new(Code::StateConflict, "the intent is closed").into());

@@ -390,6 +390,8 @@ pub enum Cause {
     Suspense,
     /// Money in suspense found its place.
     SuspenseCleared,
+    /// A purchase that a restore lost is earned by its seller, by the operator's word.
+    LostLine,
 }
 
 impl Cause {
@@ -409,6 +411,7 @@ impl Cause {
         Self::Withdrawal,
         Self::Suspense,
         Self::SuspenseCleared,
+        Self::LostLine,
     ];
 
     /// The name, as readers see it.
@@ -427,6 +430,7 @@ impl Cause {
             Self::Withdrawal => "withdrawal",
             Self::Suspense => "suspense",
             Self::SuspenseCleared => "suspense_cleared",
+            Self::LostLine => "lost_line",
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::problem::Refusal;
 use crate::quote::{Price, Quote, Resource};
 use crate::tab::line_entry;
 use crate::time::{Timestamp, after};
-use crate::unit::{ListEntry, Record, rank};
+use crate::unit::{Fingerprint, ListEntry, Record, rank};
 use crate::voucher;
 
 /// Where a purchase stands.
@@ -244,6 +244,16 @@ impl Record for Purchase {
         }
         lists
     }
+}
+
+/// The part of a new purchase's id that is not its time: it follows from who buys and under which
+/// `request_id`, so that a purchase which a restore lost, and of which only its voucher is left, is
+/// recognised when the same is asked for again. Tells nobody anything who does not know the agent.
+pub fn mark(agent: AgentId, request_id: &str) -> u128 {
+    let name = agent.to_string();
+    let Fingerprint(print) =
+        Fingerprint::of(&[b"purchase", name.as_bytes(), request_id.as_bytes()]);
+    print.first_chunk::<16>().map_or(0, |bytes| u128::from_be_bytes(*bytes))
 }
 
 /// How much time passed while reports were accepted: downtime and quarantine add nothing, so a hold

@@ -21,6 +21,7 @@ use crate::payer::{dealing, touch_dealing};
 use crate::policy::{self, Facts, Policy, PolicySubject, counts};
 use crate::problem::Code;
 use crate::purchase::{Purchase, PurchaseState, ReportClock};
+use crate::quarantine::Quarantine;
 use crate::settings::Settings;
 use crate::tab::{Tab, limit_accounts, place, touch_place};
 use crate::time::{Timestamp, after, seconds_between};
@@ -512,6 +513,7 @@ impl Unit for Expire {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<ReportClock>(ReportClock::ID);
         touch_held(&mut touches, view, self.tab, self.purchase);
         touches
@@ -521,7 +523,8 @@ impl Unit for Expire {
         let purchase = view.need::<Purchase>(self.purchase)?;
         let clock = view.row::<ReportClock>(ReportClock::ID)?.map_or(0, |clock| clock.elapsed_ms);
         let due = purchase.report_by.is_some_and(|by| clock >= by);
-        if purchase.state != PurchaseState::Held || !due || purchase.tab != self.tab {
+        let held = purchase.state == PurchaseState::Held && purchase.tab == self.tab;
+        if !held || !due || Quarantine::in_force(view)? {
             return Ok(Effects::answer(false));
         }
         release(view, purchase, PurchaseState::Expired, None, now)
@@ -542,6 +545,7 @@ impl Unit for Tick {
 
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<ReportClock>(ReportClock::ID);
         touches
     }
@@ -550,7 +554,9 @@ impl Unit for Tick {
         let known = view.row::<ReportClock>(ReportClock::ID)?;
         let (elapsed, last) = known.map_or((0, now), |clock| (clock.elapsed_ms, clock.ticked_at));
         let passed = now.as_millisecond().saturating_sub(last.as_millisecond());
-        let elapsed_ms = elapsed.saturating_add(passed.clamp(0, MAX_TICK_MS));
+        // Quarantine adds nothing: sellers may not have heard yet that they have to say all again.
+        let most = if Quarantine::in_force(view)? { 0 } else { MAX_TICK_MS };
+        let elapsed_ms = elapsed.saturating_add(passed.clamp(0, most));
         let mut effects = Effects::answer(elapsed_ms);
         effects.put(ReportClock { elapsed_ms, ticked_at: now })?;
         Ok(effects)

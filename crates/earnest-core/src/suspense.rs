@@ -32,6 +32,8 @@ pub enum Why {
     Doubtful,
     /// Somebody paid us without being asked.
     Unasked,
+    /// A life of these books that a restore lost captured it, for lines that are lost with it.
+    Restored,
 }
 
 /// A capture of which something is in suspense.
@@ -60,6 +62,9 @@ pub struct Suspended {
     /// The invoice id it carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invoice_id: Option<String>,
+    /// How often it paid what its tab owed, where a lost life captured it.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub times_paid: u32,
     /// When it was booked.
     pub at: Timestamp,
 }
@@ -90,6 +95,11 @@ pub enum Place {
     Debt(OwnerId),
     /// A frozen or closed tab, whose whole rest it pays.
     Tab(TabId),
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_never(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Record for Suspended {
@@ -211,6 +221,7 @@ impl Unit for BookUnasked {
             settlement: self.claims.map(|(settlement, _)| settlement),
             intent: self.claims.map(|(_, intent)| intent),
             invoice_id: self.invoice_id.clone(),
+            times_paid: 0,
             at: now,
         })?;
         Ok(effects)

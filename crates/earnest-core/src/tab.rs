@@ -15,6 +15,7 @@ use crate::party::Owner;
 use crate::payer::Standing;
 use crate::policy::{OpenTab, Policy, PolicySubject};
 use crate::problem::{Code, Reason, Refusal};
+use crate::quarantine::Quarantine;
 use crate::settings::Settings;
 use crate::settlement::key_conflict;
 use crate::time::Timestamp;
@@ -104,6 +105,10 @@ pub struct Tab {
     /// The tab that its rest was carried to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_to: Option<TabId>,
+    /// Captures of a life that a restore lost which still have something for this tab: they pay
+    /// before anything is settled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
 }
 
 impl Tab {
@@ -131,6 +136,7 @@ impl Tab {
             finished: false,
             advice: None,
             carried_to: None,
+            lost: Vec::new(),
         }
     }
 
@@ -290,6 +296,8 @@ pub(crate) fn place(
         let rest = totals.collectible();
         let settled =
             tab.open_settlement.is_none() && tab.retry.is_none() && tab.pending_holds == 0;
+        // What it owes is paid by what a lost life captured, where it stands.
+        let settled = settled && (tab.lost.is_empty() || rest.is_zero());
         if owner.open_tab.is_none() && settled && tab.state == TabState::Closed {
             carry.push((tab.clone(), rest));
             carried = add(carried, rest)?;
@@ -498,6 +506,7 @@ impl Unit for WriteOff {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touch_tabs(&mut touches, view, self.owner);
         touches.row::<Tab>(self.tab);
         touches.hold(self.chain);
@@ -520,6 +529,8 @@ impl Unit for WriteOff {
             }
             _ => {}
         }
+        // PayPal's records may show that it was paid.
+        Quarantine::refuse(view)?;
         let owner = view.need::<Owner>(self.owner)?;
         let (tab, mut owner, rest) = over(view, tab, owner, TabState::WrittenOff)?;
         owner.frozen = Some("a tab was written off".to_owned());

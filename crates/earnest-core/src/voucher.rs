@@ -200,6 +200,9 @@ pub enum ReportOutcome {
     Serving,
     /// The report was not acceptable; `code` says why, and repeating it changes nothing.
     Rejected,
+    /// The books were restored and do not know the purchase: the report is kept, and the operator
+    /// decides about it.
+    Kept,
     /// Nothing was recorded; `code` says why. Send this one again.
     Again,
 }

@@ -45,6 +45,7 @@ pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, TrialLine,
 };
+pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
 pub use store::{Clock, Options, Place, Store, WriterLoad};
 pub use sums::{Net, Sums};
 

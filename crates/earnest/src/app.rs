@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use earnest_core::id::{KeyId, OwnerId, Seed};
-use earnest_core::jws::KeySet;
 use earnest_core::party::Principal;
 use earnest_core::settings::Settings;
 use earnest_core::time::{SignedDuration, Timestamp};
@@ -12,7 +11,7 @@ use earnest_paypal::webhooks::CertStore;
 use earnest_store::Store;
 
 use crate::attempts::Attempts;
-use crate::sealed::Keys;
+use crate::signing::Keys;
 use crate::source::{self, Clock};
 
 /// How long a verified key is remembered, in seconds. Units check the key again where it spends.
@@ -83,10 +82,6 @@ pub struct Inner {
     pub settings: Arc<Settings>,
     /// The issuer of every token, without a slash at the end.
     pub public_url: String,
-    /// Signing keys.
-    pub keys: Keys,
-    /// The published keys, ready to verify with.
-    pub key_set: KeySet,
     /// Seals secrets that rest in the books.
     pub sealer: crate::sealed::Sealer,
     /// Who may ask how often.
@@ -113,6 +108,8 @@ pub struct Inner {
     /// This process, as leases name it.
     pub node: String,
     webhook_id: RwLock<Option<String>>,
+    /// Signing keys.
+    keys: RwLock<Arc<Keys>>,
     clock: Clock,
     remembered: RwLock<Memory>,
     /// Who tried to sign in with what is no link, by address.
@@ -182,8 +179,6 @@ impl App {
             store: parts.store,
             settings: Arc::new(parts.settings),
             public_url: parts.public_url.trim_end_matches('/').to_owned(),
-            key_set: KeySet::new(&parts.keys.jwks),
-            keys: parts.keys,
             sealer: parts.sealer,
             front: parts.front,
             figures: parts.figures,
@@ -192,6 +187,7 @@ impl App {
             certs: parts.certs,
             webhook_check: parts.webhook_check,
             webhook_id: RwLock::new(parts.webhook_id),
+            keys: RwLock::new(Arc::new(parts.keys)),
             payee: parts.payee,
             allow_loopback: parts.allow_loopback,
             mcp: parts.mcp,
@@ -217,6 +213,16 @@ impl App {
     /// What a new id is made of.
     pub fn seed(&self) -> Seed {
         source::seed(&self.clock)
+    }
+
+    /// The signing keys, and the set that is published of them.
+    pub fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets the signing keys: after a rotation.
+    pub fn set_keys(&self, keys: Keys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
     /// The id PayPal gave our webhook, if it is known.

@@ -21,10 +21,12 @@ use earnest_core::cash::CashEntry;
 use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
+use earnest_core::lost::{LostCapture, LostLine};
 use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
 use earnest_core::payer::Payer;
 use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
+use earnest_core::quarantine::Quarantine;
 use earnest_core::receipt::Receipt;
 use earnest_core::reconcile::Reconciliation;
 use earnest_core::reversal::Reversal;
@@ -40,7 +42,7 @@ use earnest_store::{LogEntry, ReadError, Snapshot};
 
 use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
-use crate::sealed::SealedKey;
+use crate::signing::SealedKey;
 
 /// How many rows are read at once.
 const MANY: usize = 1_000;
@@ -94,6 +96,9 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<CashEntry>()
         .kind::<Reconciliation>()
         .kind::<Scanned>()
+        .kind::<Quarantine>()
+        .kind::<LostCapture>()
+        .kind::<LostLine>()
         .kind::<Intent>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()

@@ -21,7 +21,8 @@ use tracing::{Instrument as _, error_span};
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{hook, origin, receipt, reversal, scan, settle, webhook};
+use crate::flow::{hook, import, lost, origin, receipt, reversal, scan, settle, webhook};
+use crate::signing;
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -78,7 +79,13 @@ async fn proofs(app: &App, stop: &CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = turn.tick() => log_turn(origins(app).await),
+            _ = turn.tick() => {
+                log_turn(origins(app).await);
+                // Another process may have rotated keys.
+                if let Err(error) = signing::reload(app) {
+                    tracing::error!(%error, "the signing keys cannot be read again");
+                }
+            }
         }
     }
 }
@@ -89,7 +96,7 @@ async fn calls(app: &App, stop: &CancellationToken) {
         log_turn(intents(app).await);
         log_turn(webhooks(app).await);
         log_turn(reversals(app).await);
-        log_turn(scan::look(app).await);
+        log_turn(records(app).await);
     }
 }
 
@@ -138,7 +145,7 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     intents(app).await?;
     webhooks(app).await?;
     reversals(app).await?;
-    scan::look(app).await?;
+    records(app).await?;
     receipts(app).await?;
     hook::fan_out(app, &mut None).await?;
     hook::send_due(app).await
@@ -174,11 +181,16 @@ pub async fn expire(app: &App) -> Result<(), FlowError> {
 /// # Errors
 /// When the books cannot be read.
 pub async fn treasurer(app: &App) -> Result<(), FlowError> {
+    let quarantined = lost::in_force(app)?;
     let mut cursor = None;
     loop {
         let page = app.store.reader().list::<Tab>("tabs.live", "", cursor.as_ref(), PAGE, false)?;
         for tab in &page.items {
-            log_failed("settling", &tab.id, settle::look_at(app, tab).await);
+            // What a lost life captured pays before anything is settled.
+            log_failed("clearing", &tab.id, lost::clear(app, tab).await);
+            if !quarantined {
+                log_failed("settling", &tab.id, settle::look_at(app, tab).await);
+            }
         }
         cursor = page.next;
         if cursor.is_none() {
@@ -250,6 +262,16 @@ pub async fn reversals(app: &App) -> Result<(), FlowError> {
     });
     futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
     Ok(())
+}
+
+/// Looks through PayPal's records: from the backup on while the books are quarantined, and for what
+/// no webhook told afterwards.
+///
+/// # Errors
+/// When the books cannot be read or written.
+pub async fn records(app: &App) -> Result<(), FlowError> {
+    lost::read_pending(app).await?;
+    if import::look(app).await? { Ok(()) } else { scan::look(app).await }
 }
 
 /// Signs receipts of settlements that have none.

@@ -8,6 +8,7 @@ pub mod api;
 pub mod app;
 pub mod attempts;
 pub mod audit;
+pub mod backup;
 pub mod cli;
 pub mod config;
 pub mod events;
@@ -21,7 +22,10 @@ pub mod outbound;
 pub mod pages;
 #[cfg(feature = "planted")]
 pub mod planted;
+pub mod reseal;
+pub mod restore;
 pub mod sealed;
 pub mod serve;
+pub mod signing;
 pub mod source;
 pub mod watch;

@@ -24,7 +24,7 @@ use crate::figures::Figures;
 use crate::flow::{party, reconcile, vault};
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, listen, mcp, sealed};
+use crate::{api, jobs, listen, mcp, sealed, signing};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +176,7 @@ impl Running {
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
         let store = open_store(options(&config, &start)).await?;
         let sealer = sealer(&config)?;
-        let keys = sealed::keys(&store, &sealer, (start.clock)()).await?;
+        let keys = signing::keys(&store, &sealer, (start.clock)()).await?;
         let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
         let (sim, mut paypal) = connect(&config, start.sim).await?;
         paypal.timeouts = start.timeouts;

@@ -7,7 +7,9 @@ use super::{Fold, Rows, chain_of, sum_of, wide};
 use crate::id::SettlementId;
 use crate::intent::{Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, HoldState, Leg};
+use crate::lost::cleared_chain;
 use crate::settlement::{self, Settlement, SettlementState};
+use crate::suspense::Suspended;
 use crate::tab::{Tab, TabState};
 use crate::time::after;
 
@@ -75,16 +77,37 @@ pub(super) fn a_settlement_adds_up(rows: &Rows, fold: &Fold, breaches: &mut Vec<
             breaches.push(format!("{id} says its lines are {} of {sum}", one.lines_micros));
         }
         let total = wide(one.carry_in_micros).saturating_add(wide(one.lines_micros));
+        let total = total.saturating_add(wide(one.lost_micros));
         if total.saturating_sub(wide(one.carry_out_micros)) != asked {
             breaches.push(format!("{id} asks {asked} for {total}"));
         }
         if !one.amount_micros.is_whole_cents() || one.amount_micros.is_zero() {
             breaches.push(format!("{id} asks for {}", one.amount_micros));
         }
-        if let Some(why) = wrong_money(one, fold) {
+        let cleared = one.paypal_capture.as_ref().and_then(|id| rows.suspended.get(id));
+        let wrong = match one.state {
+            SettlementState::Restored => wrong_restored(one, cleared, fold),
+            _ => wrong_money(one, fold),
+        };
+        if let Some(why) = wrong {
             breaches.push(format!("{id} is {:?}: {why}", one.state));
         }
     }
+}
+
+/// What was captured in a life that was lost is on the tab, at once or later, or for lost lines.
+fn wrong_restored(one: &Settlement, row: Option<&Suspended>, fold: &Fold) -> Option<String> {
+    let (owed, capture) = (Account::TabOwed(one.tab), one.paypal_capture.as_deref()?);
+    let posted = |id| {
+        let chain = fold.chains.get(&id);
+        chain.map_or(0, |chain: &super::Chain| chain.posted_on(credited, owed))
+    };
+    let later = (0..row.map_or(0, |row| row.times_paid)).map(|n| posted(cleared_chain(capture, n)));
+    let paid = later.fold(posted(one.hold), i128::saturating_add);
+    let captured = one.captured_micros.map_or(0, wide);
+    let expect = captured.saturating_sub(wide(one.lost_micros));
+    let lost = one.lost_micros;
+    (paid != expect).then(|| format!("{captured} was captured, {lost} is lost, and {paid} paid"))
 }
 
 /// What does not fit between a settlement's state and the money on its tab.
@@ -188,7 +211,9 @@ pub(super) fn an_intent_closes_on_evidence(rows: &Rows, _: &Fold, breaches: &mut
         if last >= dead {
             breaches.push(format!("{id} was sent at {last}, first at {first}"));
         }
-        let proved = intent.read_only || intent.evidence.iter().any(|known| known.at >= dead);
+        // What a lost life may have sent is never sent again.
+        let proved = intent.read_only || intent.lost_until.is_some();
+        let proved = proved || intent.evidence.iter().any(|known| known.at >= dead);
         if intent.state == IntentState::NotCharged && !proved {
             breaches.push(format!("{id} is not charged, and its key could be sent until {dead}"));
         }

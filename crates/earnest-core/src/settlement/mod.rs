@@ -18,6 +18,7 @@ use crate::money::Micros;
 use crate::party::Owner;
 use crate::policy::{Policy, Schedule};
 use crate::problem::{Code, Refusal};
+use crate::quarantine::Quarantine;
 use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
 use crate::time::Timestamp;
@@ -42,6 +43,8 @@ pub enum SettlementState {
     NotCharged,
     /// PayPal refused the request itself; attempted again.
     Refused,
+    /// Captured in a life of these books that a restore lost, and found in PayPal's records.
+    Restored,
 }
 
 /// A settlement.
@@ -67,6 +70,9 @@ pub struct Settlement {
     pub carry_in_micros: Micros,
     /// Below a cent, left for the next.
     pub carry_out_micros: Micros,
+    /// What it captured for lines that a restore lost; waits in suspense for what comes onto the tab.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub lost_micros: Micros,
     /// What PayPal is asked for: whole cents.
     pub amount_micros: Micros,
     /// What PayPal captured.
@@ -113,10 +119,18 @@ pub struct Settlement {
     pub ended_at: Option<Timestamp>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_nothing(amount: &Micros) -> bool {
+    amount.is_zero()
+}
+
 impl Settlement {
     /// Whether money was captured.
     pub const fn is_captured(&self) -> bool {
-        matches!(self.state, SettlementState::Captured | SettlementState::AmountMismatch)
+        matches!(
+            self.state,
+            SettlementState::Captured | SettlementState::AmountMismatch | SettlementState::Restored
+        )
     }
 }
 
@@ -131,7 +145,9 @@ impl Record for Settlement {
             ListEntry::new("settlements", self.owner, self.id),
             ListEntry::new("tab_settlements", self.tab, self.id),
         ];
-        if self.is_captured() && self.receipt.is_none() {
+        // The receipt of a restored one was signed before the loss, over all of its lines.
+        let unsigned = self.is_captured() && self.state != SettlementState::Restored;
+        if unsigned && self.receipt.is_none() {
             lists.push(ListEntry::new("settlements.unsigned", "", self.id));
         }
         lists
@@ -207,6 +223,7 @@ impl Unit for Settle {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<Owner>(self.owner);
         touches.row::<Tab>(self.tab);
         touches.row::<Settlement>(self.settlement);
@@ -236,12 +253,18 @@ impl Unit for Settle {
             }
             _ => {}
         }
+        Quarantine::refuse(view)?;
         let owner = view.need::<Owner>(self.owner)?;
         let tab = view.row::<Tab>(self.tab)?.filter(|tab| tab.owner == self.owner);
         let Some(tab) = tab else {
             return Err(Refusal::new(Code::NotFound, "no such tab").into());
         };
         let totals = view.totals(tab.owed())?;
+        // INVARIANT: what_a_lost_life_captured_pays_first
+        if !tab.lost.is_empty() && !totals.collectible().is_zero() {
+            let why = "what was captured before the restore pays first".to_owned();
+            return Ok(Effects::answer(Settled::Waited(why)));
+        }
         let room = self.room(view, owner)?;
         let wish = Wish { asked: self.asked, schedule: self.terms.schedule };
         match plan(tab, owner, &totals, room, wish, &self.settings, now) {
@@ -292,7 +315,7 @@ fn leave(owner: &mut Owner, tab: &mut Tab) {
     }
 }
 
-fn finish(owner: &mut Owner, tab: &mut Tab) {
+pub(crate) fn finish(owner: &mut Owner, tab: &mut Tab) {
     tab.finished = true;
     owner.earlier_tabs.retain(|id| *id != tab.id);
 }
@@ -330,6 +353,7 @@ impl Settle {
             lines: tab.unsettled(),
             lines_micros: lines_micros.ok_or_else(|| short("carries more than it owes"))?,
             carry_in_micros: tab.carry_micros,
+            lost_micros: Micros::ZERO,
             carry_out_micros: carry_out.ok_or_else(|| short("would settle more than it owes"))?,
             amount_micros: amount,
             captured_micros: None,
@@ -428,7 +452,12 @@ impl Settle {
         let no_funding =
             || Stop::Bug(format!("owner {} settles without a payment method", owner.id));
         let token = &owner.funding.as_ref().ok_or_else(no_funding)?.token;
-        let key = format!("{}:{}", settlement.invoice_id, settlement.attempt);
+        // An invoice may be older than the epoch: it stays, so that PayPal takes no second payment
+        // under it, but no key of a life that was lost is used again.
+        let key = match settlement.invoice_id.split(':').next() == Some(self.epoch.as_str()) {
+            true => format!("{}:{}", settlement.invoice_id, settlement.attempt),
+            false => format!("{}:{}:{}", self.epoch, settlement.invoice_id, settlement.attempt),
+        };
         let facts = json!({ "vault_id": token, "settlement": settlement.id, "n": settlement.n });
         let purpose = Purpose::Settlement(settlement.id);
         let mut intent = Intent::planned(self.intent, owner.id, purpose, key, facts, now);

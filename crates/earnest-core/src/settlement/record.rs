@@ -355,6 +355,7 @@ impl RecordOutcome {
             settlement: Some(self.settlement),
             intent: Some(self.intent),
             invoice_id: None,
+            times_paid: 0,
             at: now,
         })
     }

@@ -21,6 +21,7 @@ mod cash;
 mod invariants;
 mod ledger;
 mod ledger_model;
+mod lost;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;

@@ -621,6 +621,26 @@ impl World {
         .unwrap()
     }
 
+    /// Settles on request, in another epoch than the first.
+    pub fn treasure_in(&self, owner: OwnerId, tab: TabId, epoch: &str) -> Settlement {
+        let settled = self.run(Settle {
+            owner,
+            tab,
+            settlement: SettlementId::new(self.seed()),
+            intent: IntentId::new(self.seed()),
+            hold: TransferId::new(self.seed()),
+            epoch: epoch.to_owned(),
+            asked: true,
+            key: None,
+            terms: Terms::default(),
+            settings: self.settings.clone(),
+        });
+        match settled.unwrap() {
+            Settled::Planned(settlement) => *settlement,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Settles on request; it must be worth at least a cent.
     pub fn settle(&self, owner: OwnerId, tab: TabId) -> Settlement {
         match self.treasure(owner, tab, true) {

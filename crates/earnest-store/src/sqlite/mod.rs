@@ -4,11 +4,13 @@
 //! commit (`synchronous = FULL`). A lock file beside the database keeps a second writer out; the
 //! system releases it when the process ends, however it ends.
 
+mod copy;
 mod open;
 mod pool;
 mod read;
 mod write;
 
+pub use copy::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
 pub(crate) use open::SqliteOptions;
 pub(crate) use pool::Pool;
 pub(crate) use write::Sqlite;

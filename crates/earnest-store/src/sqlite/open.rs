@@ -81,6 +81,11 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// The latest schema that this version reads.
+pub(crate) fn known_schema() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
 /// Opens somebody's database to read it, if it is one of ours.
 pub(crate) fn open_existing(path: &Path) -> Result<Connection, OpenError> {
     let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
@@ -106,7 +111,7 @@ fn check_ours(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     if id != APPLICATION_ID && !(id == 0 && empty) {
         return Err(OpenError::NotOurs(path.to_owned()));
     }
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let known = known_schema();
     if version > known {
         return Err(OpenError::TooNew { path: path.to_owned(), found: version, known });
     }

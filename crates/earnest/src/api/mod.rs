@@ -30,6 +30,7 @@ pub mod error;
 pub mod events;
 mod exact;
 pub mod hooks;
+pub mod keys;
 pub mod ledger;
 pub mod methods;
 pub mod metrics;
@@ -39,6 +40,7 @@ pub mod policies;
 pub mod purchases;
 pub mod read;
 pub mod receipts;
+pub mod restore;
 pub mod sellers;
 pub mod sign_ins;
 pub mod tabs;
@@ -133,6 +135,13 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(cash::record, cash::entries))
         .routes(routes!(cash::forgive))
         .routes(routes!(paypal::reversals))
+        .routes(routes!(restore::status))
+        .routes(routes!(restore::lift))
+        .routes(routes!(restore::captures))
+        .routes(routes!(restore::lines))
+        .routes(routes!(restore::decide))
+        .routes(routes!(keys::list))
+        .routes(routes!(keys::rotate))
         .routes(routes!(events::stream))
         .routes(routes!(hooks::create, hooks::list))
         .routes(routes!(hooks::get, hooks::remove))

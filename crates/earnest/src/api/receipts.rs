@@ -22,7 +22,7 @@ use crate::app::App;
 pub async fn show(State(app): State<App>, Path(token): Path<String>) -> ApiResult<Response> {
     let page = app.store.reader().list::<Receipt>("receipts.token", &token, None, 1, true)?;
     let row = page.items.into_iter().next().ok_or_else(not_here)?;
-    let claims = receipt::verify(&row.jws, &app.key_set).ok().map(|verified| verified.claims);
+    let claims = receipt::verify(&row.jws, &app.keys().set).ok().map(|verified| verified.claims);
     let body = json!({
         "receipt": row.jws,
         "claims": claims,
@@ -59,7 +59,7 @@ pub struct Verdict {
     responses((status = 200, body = Verdict),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn verify(State(app): State<App>, Json(body): Json<ToVerify>) -> axum::Json<Verdict> {
-    axum::Json(match receipt::verify(&body.receipt, &app.key_set) {
+    axum::Json(match receipt::verify(&body.receipt, &app.keys().set) {
         Ok(verified) => Verdict {
             valid: true,
             error: None,

@@ -223,7 +223,8 @@ struct ReportedBody {
     #[schema(required = false, nullable = false)]
     purchase: Option<String>,
     /// `billed`, `released`, `late_billed`, `late_unbilled`, `already_billed`, `serving`, `rejected`,
-    /// or `again`: nothing was recorded, send this one again.
+    /// `kept` (the books were restored and do not know the purchase: the operator decides), or
+    /// `again`: nothing was recorded, send this one again.
     outcome: String,
     /// Why it was rejected or is to be sent again.
     #[schema(required = false, nullable = false)]

@@ -344,7 +344,7 @@ pub struct SettlementView {
     pub n: u64,
     /// How often it was attempted.
     pub attempt: u64,
-    /// `open`, `captured`, `amount_mismatch`, `declined`, `not_charged` or `refused`; an open one
+    /// `open`, `captured`, `amount_mismatch`, `declined`, `not_charged`, `refused` or `restored`; an open one
     /// whose outcome is not known says `unknown`.
     pub status: String,
     /// Why it was made.

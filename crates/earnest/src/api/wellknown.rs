@@ -15,12 +15,13 @@ use super::error::{ApiResult, refuse};
 use super::read::Path;
 use super::view::Problem;
 use crate::app::App;
+use crate::flow::lost::in_force as quarantined;
 
 /// The public keys of vouchers and receipts, retired ones included.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "receipt",
     responses((status = 200, description = "A JSON Web Key Set", body = serde_json::Value)))]
 pub async fn jwks(State(app): State<App>) -> Response {
-    let mut response = axum::Json(&app.keys.jwks).into_response();
+    let mut response = axum::Json(&app.keys().jwks).into_response();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
@@ -56,7 +57,7 @@ const PROBE: Duration = Duration::from_secs(2);
 /// Ready for requests.
 #[derive(Serialize, ToSchema)]
 pub struct Ready {
-    /// Always `ready`.
+    /// `ready`, or `quarantined`: restored, and nothing is sold or settled yet.
     status: &'static str,
     /// `simulated`, `sandbox` or `live`.
     mode: String,
@@ -77,7 +78,7 @@ pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Ready>> {
         Err(_) => return Err(refuse(Code::Overloaded, "the books take too long to write")),
     }
     Ok(axum::Json(Ready {
-        status: "ready",
+        status: if quarantined(&app)? { "quarantined" } else { "ready" },
         mode: app.store.mode().to_owned(),
         epoch: app.store.epoch().to_owned(),
         seq: head.seq,

@@ -17,6 +17,7 @@ use crate::watch::LogFormat;
 pub mod agent;
 pub mod approvals;
 pub mod audit;
+pub mod backup;
 pub mod bench;
 pub mod cash;
 pub mod client;
@@ -25,6 +26,7 @@ pub mod config;
 pub mod demo;
 pub mod failure;
 pub mod key;
+pub mod keys;
 pub mod ledger;
 pub mod mcp;
 pub mod method;
@@ -116,6 +118,13 @@ pub enum Command {
     Suspense(cash::Suspense),
     /// Whether every invariant of the books holds, from the first entry on.
     Audit(audit::Audit),
+    /// Copies the books to a new folder, while Earnest runs.
+    Backup(backup::Backup),
+    /// Makes a data folder from a backup, and looks after its quarantine.
+    Restore(backup::Restore),
+    /// What signs vouchers and receipts, and what seals secrets.
+    #[command(subcommand)]
+    Keys(keys::Keys),
     /// The settings in force.
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -260,6 +269,9 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Cash(command) => cash::cash(command, style).await,
         Command::Suspense(command) => cash::suspense(command, style).await,
         Command::Audit(command) => audit::run(command, style).await,
+        Command::Backup(command) => backup::run(command, style).await,
+        Command::Restore(command) => backup::run_restore(command, style).await,
+        Command::Keys(command) => keys::run(command, style).await,
         Command::Config(command) => config::run(command, style),
         Command::Completions(command) => completions::run(&command),
         Command::Doctor(command) => paypal::doctor(command, style).await,

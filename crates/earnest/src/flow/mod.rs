@@ -3,6 +3,8 @@
 
 pub mod approval;
 pub mod hook;
+pub mod import;
+pub mod lost;
 pub mod origin;
 pub mod party;
 pub mod paypal;

@@ -51,14 +51,15 @@ pub async fn carry_out(app: &App, id: IntentId) -> Result<(), FlowError> {
     unless_taken(done)
 }
 
-/// An intent that somebody else holds, or closed meanwhile, is not a failure: it is theirs.
+/// An intent that somebody else holds, or closed meanwhile, is not a failure: it is theirs. Nor is
+/// one that may not be sent while the books are quarantined.
 ///
 /// # Errors
 /// Every other [`FlowError`].
 pub fn unless_taken<T: Default>(done: Result<T, FlowError>) -> Result<T, FlowError> {
     match done {
         Err(FlowError::Submit(SubmitError::Refused(refusal)))
-            if refusal.code == Code::StateConflict =>
+            if matches!(refusal.code, Code::StateConflict | Code::Quarantined) =>
         {
             tracing::debug!(why = %refusal.detail, "left to whoever holds the intent");
             Ok(T::default())

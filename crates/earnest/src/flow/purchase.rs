@@ -2,11 +2,12 @@
 
 use earnest_core::authorize::{Answer, Authorize, FreshIds, Outcome};
 use earnest_core::id::{
-    AgentId, ApprovalId, KeyId, OwnerId, PurchaseId, TabId, TransferId, VoucherId,
+    AgentId, ApprovalId, KeyId, OwnerId, PurchaseId, Seed, TabId, TransferId, VoucherId,
 };
+use earnest_core::jws::Purpose;
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::purchase::Purchase;
+use earnest_core::purchase::{Purchase, mark};
 use earnest_core::quote::{Quote, is_loopback};
 
 use crate::api::error::{ApiResult, refuse};
@@ -35,6 +36,7 @@ pub async fn authorize(
     request_id: String,
 ) -> ApiResult<Answer> {
     check_scheme(app, &quote)?;
+    let ids = fresh(app, buyer.agent, &request_id);
     let unit = Authorize {
         owner: buyer.owner,
         agent: buyer.agent,
@@ -42,7 +44,7 @@ pub async fn authorize(
         quote,
         max_price,
         request_id,
-        ids: fresh(app),
+        ids,
         settings: app.settings.clone(),
     };
     let answer = app.store.submit(unit).await?;
@@ -61,9 +63,10 @@ fn check_scheme(app: &App, quote: &Quote) -> Result<(), Refusal> {
     Err(Refusal::new(Code::UrlInvalid, "the quoted URL must begin with https://"))
 }
 
-fn fresh(app: &App) -> FreshIds {
+fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
+    let marked = Seed { random: mark(agent, request_id), ..app.seed() };
     FreshIds {
-        purchase: PurchaseId::new(app.seed()),
+        purchase: PurchaseId::new(marked),
         hold: TransferId::new(app.seed()),
         voucher: VoucherId::new(app.seed()),
         tab: TabId::new(app.seed()),
@@ -79,6 +82,10 @@ fn fresh(app: &App) -> FreshIds {
 /// `internal` when the purchase carries none.
 pub fn voucher(app: &App, purchase: &Purchase) -> ApiResult<String> {
     let claims = purchase.claims(&app.public_url);
-    let signed = claims.and_then(|claims| app.keys.voucher.sign(&claims).ok());
+    let keys = app.keys();
+    let signed = claims.and_then(|claims| {
+        let signer = keys.signer(Purpose::Voucher, claims.iat)?;
+        signer.sign(&claims).ok()
+    });
     signed.ok_or_else(|| refuse(Code::Internal, "the voucher could not be signed"))
 }

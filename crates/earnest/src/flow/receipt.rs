@@ -1,6 +1,7 @@
 //! Signing receipts of captured settlements.
 
 use earnest_core::id::{PurchaseId, ReceiptId};
+use earnest_core::jws::Purpose;
 use earnest_core::money::Currency;
 use earnest_core::purchase::Purchase;
 use earnest_core::receipt::{ChainHead, Claims, KeepReceipt, Line, PaypalIds, Receipt};
@@ -63,7 +64,10 @@ pub async fn sign(app: &App, settlement: &Settlement) -> Result<(), FlowError> {
             format!("the lines of settlement {} do not add up to what was captured", settlement.id);
         return Err(FlowError::Broken(why));
     }
-    let jws = app.keys.receipt.sign(&claims).map_err(|why| FlowError::Broken(why.to_string()))?;
+    let keys = app.keys();
+    let signer = keys.signer(Purpose::Receipt, claims.iat);
+    let signer = signer.ok_or_else(|| FlowError::Broken("no key signs receipts".to_owned()))?;
+    let jws = signer.sign(&claims).map_err(|why| FlowError::Broken(why.to_string()))?;
     let receipt = Receipt {
         id,
         owner: settlement.owner,

@@ -1,6 +1,7 @@
 //! A seller reports what became of vouchers: one unit each, and a second one for a late line.
 
 use earnest_core::id::{SellerId, TabId, TransferId};
+use earnest_core::lost::KeepLost;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::purchase::Purchase;
 use earnest_core::report::{LateLine, Resolve, Step, Told};
@@ -57,7 +58,7 @@ fn rejected(code: Code) -> ReportResult {
 }
 
 async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult, SubmitError> {
-    let claims = match voucher::read(&report.voucher, &app.key_set, app.now()) {
+    let claims = match voucher::read(&report.voucher, &app.keys().set, app.now()) {
         Ok(claims) => claims,
         Err(refusal) => return Ok(rejected(refusal.code)),
     };
@@ -83,7 +84,14 @@ async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult
     for _ in 0..MAX_ROUNDS {
         let row = app.store.reader().row::<Purchase>(purchase);
         let row = row.map_err(|why| SubmitError::Unavailable(why.to_string()))?;
-        let Some(row) = row else { return Ok(known(Step::Rejected(Code::NotFound))) };
+        let Some(row) = row else {
+            // Restored books may have lost it.
+            let step = app.store.submit(KeepLost { told: told.clone() }).await?;
+            if step == Step::Moved {
+                continue;
+            }
+            return Ok(known(step));
+        };
         let settings = app.settings.clone();
         let resolve = Resolve { told: told.clone(), tab: row.tab, settings: settings.clone() };
         let step = match app.store.submit(resolve).await? {

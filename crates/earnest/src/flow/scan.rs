@@ -118,7 +118,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     Ok(())
 }
 
-async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
+/// Books what one of PayPal's records says, where it is not in the books yet.
+pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowError> {
     let reader = app.store.reader();
     let ours = |capture: &str| -> Result<bool, FlowError> {
         let known = reader.list::<Intent>("intents.capture", capture, None, 1, true)?;

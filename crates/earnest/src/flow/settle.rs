@@ -19,6 +19,7 @@ use earnest_paypal::payments::{Capture, CaptureStatus};
 use earnest_paypal::reporting::TransactionRow;
 use earnest_paypal::{Exchange, Outcome, Resource, orders, payments};
 
+use super::lost;
 use super::paypal::{self, FlowError, claim, evidence, request_of};
 use crate::app::App;
 
@@ -77,6 +78,10 @@ pub async fn settle(
     asked: bool,
     key: Option<Key>,
 ) -> Result<Settled, FlowError> {
+    // What a lost life captured pays first: now, so that whoever asked need not ask again.
+    if let Some(row) = app.store.reader().row::<Tab>(tab)?.filter(|row| !row.lost.is_empty()) {
+        lost::clear(app, &row).await?;
+    }
     let terms = terms(app, owner)?;
     let unit = Settle {
         owner,
@@ -133,7 +138,7 @@ async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), 
             amount: settlement.amount_micros,
             currency: Currency::Usd,
             invoice_id: &settlement.invoice_id,
-            custom_id: &settlement.id.to_string(),
+            custom_id: &mark_of(settlement),
             description: &format!("Tab settlement {}", settlement.n),
             payee: app.payee.as_deref(),
         };
@@ -222,11 +227,17 @@ async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Cha
     }
 }
 
+/// What a charge carries beside its invoice: which settlement, and whose. With both, restored books
+/// that know neither still know whose money it was.
+fn mark_of(settlement: &Settlement) -> String {
+    format!("{}.{}", settlement.id, settlement.owner)
+}
+
 /// Whether a capture is the one we asked for. An invoice id can be guessed by whoever pays us, so our
 /// own id of the settlement has to be on it too.
 fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
     capture.invoice_id.as_deref().is_none_or(|invoice| invoice == settlement.invoice_id)
-        && capture.custom_id.as_deref() == Some(settlement.id.to_string().as_str())
+        && capture.custom_id.as_deref() == Some(mark_of(settlement).as_str())
         && capture.currency.as_str() == Currency::Usd.code()
 }
 
@@ -321,7 +332,7 @@ async fn read_by_order(
 
 /// No capture is known: Transaction Search has to show the charge, or that there is none.
 async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<Charge>, Evidence) {
-    let (Some(first), Some(last)) = (intent.first_sent_at, intent.last_sent_at) else {
+    let Some((first, last)) = intent.sent_between() else {
         return nothing(app, "search", "never sent");
     };
     let found =
@@ -410,7 +421,10 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
         return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
     };
     let Some((intent, settlement)) = asked_for(app, &capture)? else {
-        unasked(app, &capture, None).await?;
+        let how = evidence("read", &exchange, app.now());
+        if !lost::take_in(app, &capture, of_capture(&capture, None), how).await? {
+            unasked(app, &capture, None).await?;
+        }
         return Ok(None);
     };
     let known = intent.paypal_capture.as_deref() == Some(capture_id);

@@ -12,6 +12,7 @@ use earnest_paypal::vault::{self as api, SetupTokenStatus};
 use earnest_paypal::{Exchange, Outcome, Resource};
 use earnest_store::SubmitError;
 
+use super::lost;
 use super::paypal::{self, FlowError, claim, evidence, request_of};
 use crate::app::App;
 
@@ -23,6 +24,7 @@ const DESCRIPTION: &str = "Earnest tab, settled when it closes";
 /// # Errors
 /// [`FlowError`].
 pub async fn begin(app: &App, owner: OwnerId) -> Result<Vault, FlowError> {
+    lost::refuse_quarantined(app)?;
     let vault = VaultId::new(app.seed());
     let intent = IntentId::new(app.seed());
     let unit = Begin {
@@ -113,6 +115,7 @@ pub async fn confirm(app: &App, id: VaultId) -> Result<Option<Vault>, FlowError>
     if !consented {
         return Ok(Some(vault));
     }
+    lost::refuse_quarantined(app)?;
     let intent = IntentId::new(app.seed());
     let unit = Confirm { vault: id, intent, epoch: app.store.epoch().to_owned() };
     app.store.submit(unit).await?;

@@ -34,6 +34,7 @@ pub async fn question(world: &World, request_id: &str) -> String {
 pub async fn samples(world: &World) -> Vec<Sample> {
     let approval = question(world, "sample").await;
     let voucher = world.buy(10_000, "sample-voucher").await;
+    let lost = crate::restore::once_restored(world).await;
     let agent = world.agent_id();
     let limits = json!({
         "per_call_cap_micros": "$1.00", "session_cap_micros": 5_000_000,
@@ -174,6 +175,21 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             "/v1/suspense/STRANGER1/clear",
             keyed("clear-1"),
             json!({ "to": "credit", "id": world.owner_id() }),
+        ),
+        sample("operator", "POST", "/v1/restore/lift", none(), json!({ "accept_gap": "known" })),
+        sample(
+            "operator",
+            "POST",
+            &format!("/v1/restore/lines/{lost}"),
+            none(),
+            json!({ "paid_by": "nobody" }),
+        ),
+        sample(
+            "operator",
+            "POST",
+            "/v1/signing-keys/rotate",
+            keyed("rotate-1"),
+            json!({ "for": "receipt", "at_once": false }),
         ),
         sample("", "POST", "/v1/receipts/verify", none(), json!({ "receipt": "a.b.c" })),
     ]
@@ -322,7 +338,7 @@ fn places(value: &Value, at: &str, all: &mut Vec<(String, Value)>) {
 }
 
 /// Members that may be left out, and so may be null.
-const OPTIONAL: [&str; 18] = [
+const OPTIONAL: [&str; 19] = [
     "/request_id",
     "/cap",
     "/for_seconds",
@@ -337,6 +353,7 @@ const OPTIONAL: [&str; 18] = [
     "/zone",
     "/line",
     "/payout_recipient",
+    "/accept_gap",
     "/reports/0/amount_micros",
     "/label",
     "/unfreeze",

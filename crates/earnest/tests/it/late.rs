@@ -42,7 +42,8 @@ async fn given_up(unique_invoices: bool) -> (World, Settlement) {
 
 /// The charge happens after all: the very request that was given up is carried out at PayPal.
 async fn happens_after_all(world: &World, settlement: &Settlement) {
-    charge(world, &settlement.invoice_id, Some(settlement.id.to_string())).await;
+    charge(world, &settlement.invoice_id, Some(format!("{}.{}", settlement.id, settlement.owner)))
+        .await;
 }
 
 /// A charge of $0.95 at PayPal that Earnest did not make.
@@ -334,8 +335,13 @@ async fn a_settlement_ends_only_on_what_was_asked() {
             .sim()
             .set_faults(fault.map(|it| Fault::on("orders.create", it)).into_iter().collect())
             .unwrap();
-        let strange =
-            charge_of(&world, value, &settlement.invoice_id, Some(settlement.id.to_string())).await;
+        let strange = charge_of(
+            &world,
+            value,
+            &settlement.invoice_id,
+            Some(format!("{}.{}", settlement.id, settlement.owner)),
+        )
+        .await;
         // The webhook of the stranger's payment overtakes that of ours.
         earnest::flow::settle::capture_hinted(&world.earnest.app, &strange).await.unwrap();
         let stands = || all::<Settlement>(world.reader()).remove(0);
@@ -369,7 +375,7 @@ async fn a_settlement_ends_only_on_what_was_asked() {
 #[tokio::test]
 async fn a_payment_with_all_our_ids_and_another_amount_waits_for_a_person() {
     let (world, settlement) = unanswered(Effect::DropBefore, true).await;
-    let ids = (&settlement.invoice_id, settlement.id.to_string());
+    let ids = (&settlement.invoice_id, format!("{}.{}", settlement.id, settlement.owner));
     let strange = charge_of(&world, "0.01", ids.0, Some(ids.1)).await;
     earnest::flow::settle::capture_hinted(&world.earnest.app, &strange).await.unwrap();
     world.sim().set_faults(Vec::new()).unwrap();

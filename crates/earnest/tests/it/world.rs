@@ -175,6 +175,12 @@ impl World {
 
     /// Drops every task of Earnest's where it stands and starts anew on the same books.
     pub async fn kill(&mut self) {
+        self.die().await;
+        self.rise().await;
+    }
+
+    /// Drops every task of Earnest's where it stands; what becomes of the books is the test's.
+    pub async fn die(&mut self) {
         let apart = self.apart.as_mut().unwrap();
         let runtime = apart.runtime.take().unwrap();
         let store = self.earnest.app.store.clone();
@@ -183,6 +189,11 @@ impl World {
             store.close();
         });
         dead.await.unwrap();
+    }
+
+    /// Starts on the books as they are now.
+    pub async fn rise(&mut self) {
+        let apart = self.apart.as_mut().unwrap();
         let (runtime, earnest) = start_apart(&apart.config, &self.clock, &apart.change).await;
         apart.runtime = Some(runtime);
         self.earnest = earnest;
@@ -191,6 +202,11 @@ impl World {
     /// Runs something of Earnest's on the runtime that [`World::kill`] ends.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.apart.as_ref().unwrap().runtime.as_ref().unwrap().spawn(work);
+    }
+
+    /// Where the books of a mortal world are.
+    pub fn data(&self) -> std::path::PathBuf {
+        self.apart.as_ref().unwrap().config.data.clone().unwrap()
     }
 
     pub fn sim(&self) -> &Sim {

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use earnest_core::jws::Purpose;
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -15,6 +16,11 @@ fn parts(token: &str) -> (Value, Value, Vec<u8>) {
         token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).unwrap()).collect();
     let json = |part: &[u8]| serde_json::from_slice(part).unwrap();
     (json(&parts[0]), json(&parts[1]), parts[2].clone())
+}
+
+fn sign_with(shop: &Shop, purpose: Purpose, claims: &Value) -> String {
+    let now = earnest_core::time::Timestamp::now().as_second();
+    shop.world.earnest.app.keys().signer(purpose, now).unwrap().sign(claims).unwrap()
 }
 
 fn signed_part(header: &Value, claims: &Value) -> String {
@@ -97,7 +103,7 @@ async fn rcpt_02_the_voucher_does_not_choose_how_it_is_checked() {
         counts_for_nothing(&shop, &token(&header, &claims, &signature), name).await;
     }
     // A receipt's key signs no voucher.
-    let signed = shop.world.earnest.app.keys.receipt.sign(&claims).unwrap();
+    let signed = sign_with(&shop, Purpose::Receipt, &claims);
     counts_for_nothing(&shop, &signed, "the receipts' key").await;
     the_honest_one_counts(&shop, &honest).await;
 }
@@ -144,7 +150,7 @@ async fn rcpt_06_every_voucher_ends_and_soon() {
     let sign = |change: &dyn Fn(&mut Value)| {
         let mut claims = claims.clone();
         change(&mut claims);
-        shop.world.earnest.app.keys.voucher.sign(&claims).unwrap()
+        sign_with(&shop, Purpose::Voucher, &claims)
     };
     let begin = claims["iat"].as_i64().unwrap();
     let forged = [

@@ -6,6 +6,7 @@ mod demo;
 mod parties;
 mod paypal;
 mod refusals;
+mod restoring;
 mod selling;
 mod settings;
 

@@ -1,0 +1,273 @@
+//! Purchases that a restore lost, known only by their sellers' reports.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::authorize::split;
+use crate::id::{PurchaseId, QuoteId, SellerId, VoucherId};
+use crate::ledger::{Account, Cause, Leg, Op};
+use crate::money::Micros;
+use crate::party::Seller;
+use crate::problem::{Code, Refusal};
+use crate::purchase::Purchase;
+use crate::quarantine::Quarantine;
+use crate::report::{Step, Told};
+use crate::settlement::chain_of;
+use crate::suspense::{Suspended, Why};
+use crate::time::Timestamp;
+use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::voucher::{Fate, ReportOutcome};
+
+/// What became of a lost purchase that its seller reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum LineState {
+    /// The operator has not decided.
+    Open,
+    /// Its seller earned it, out of a capture of the life that was lost.
+    PaidFromSuspense {
+        /// PayPal's id of the capture.
+        capture: String,
+    },
+    /// Its seller earned it, and the operator bears it.
+    PaidByOperator,
+    /// Its seller gets nothing.
+    Refused,
+}
+
+/// A purchase of the life that was lost, known only by its seller's report. The voucher in it was
+/// signed by us, so that it was bought; by whom it does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostLine {
+    /// The purchase.
+    pub purchase: PurchaseId,
+    /// Who reports.
+    pub seller: SellerId,
+    /// The voucher.
+    pub jti: VoucherId,
+    /// The quote.
+    pub quote: QuoteId,
+    /// What it was.
+    pub listing: String,
+    /// What is due.
+    pub amount_micros: Micros,
+    /// When its seller claimed it.
+    pub claimed_at: Timestamp,
+    /// When it was reported here.
+    pub reported_at: Timestamp,
+    /// What became of it.
+    pub state: LineState,
+}
+
+impl LostLine {
+    /// The row's id: what is left of a purchase's id without its time. The rest follows from who
+    /// bought and under which `request_id` ([`crate::purchase::mark`]), so that the same id asked
+    /// for again is recognised.
+    pub fn id_of(purchase: PurchaseId) -> String {
+        const MARK: u128 = (1 << 80) - 1;
+        PurchaseId::from_value(purchase.value() & MARK).to_string()
+    }
+
+    /// Refuses what was bought under the same id in a life that was lost, and delivered, as its
+    /// seller reports: buying it again would charge twice.
+    ///
+    /// # Errors
+    /// `state_conflict`, which names the lost purchase.
+    // INVARIANT: a_lost_purchase_is_not_bought_again_under_its_id
+    pub(crate) fn refuse_again(view: &View, purchase: PurchaseId) -> Result<(), Stop> {
+        if view.row::<Quarantine>(Quarantine::ID)?.is_none() {
+            return Ok(());
+        }
+        let lost = view.row::<Self>(Self::id_of(purchase))?;
+        match lost.filter(|line| line.state != LineState::Refused) {
+            None => Ok(()),
+            Some(line) => {
+                let why = "this was bought and delivered before the books were restored";
+                let refusal = Refusal::new(Code::StateConflict, why);
+                let refusal = refusal.with("purchase", line.purchase.to_string());
+                Err(refusal.next("use a new request_id to buy it again").into())
+            }
+        }
+    }
+}
+
+impl Record for LostLine {
+    const KIND: &'static str = "lost_line";
+    const RANK: u8 = rank::ROW;
+    fn id(&self) -> String {
+        Self::id_of(self.purchase)
+    }
+    fn lists(&self) -> Vec<ListEntry> {
+        let mut lists = vec![ListEntry::timed("lost_lines", "", self.reported_at)];
+        if self.state == LineState::Open {
+            lists.push(ListEntry::timed("lost_lines.open", "", self.reported_at));
+        }
+        lists
+    }
+}
+
+/// Keeps a report of a purchase that these books do not know.
+#[derive(Clone, Debug)]
+pub struct KeepLost {
+    /// The report; its voucher's signature was checked.
+    pub told: Told,
+}
+
+impl Unit for KeepLost {
+    type Answer = Step;
+
+    fn name(&self) -> &'static str {
+        "lost.report"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
+        touches.row::<Seller>(self.told.seller);
+        touches.row::<Purchase>(self.told.claims.sub);
+        touches.row::<LostLine>(LostLine::id_of(self.told.claims.sub));
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Step>, Stop> {
+        let (told, claims) = (&self.told, &self.told.claims);
+        let step = |step| Ok(Effects::answer(step));
+        if view.row::<Purchase>(claims.sub)?.is_some() {
+            return step(Step::Moved);
+        }
+        let lost = view.row::<Quarantine>(Quarantine::ID)?.is_some_and(|row| {
+            (row.unsure_since.as_second()..=row.restored_at.as_second()).contains(&claims.iat)
+        });
+        if !lost || claims.aud != told.seller || view.row::<Seller>(told.seller)?.is_none() {
+            return step(Step::Rejected(Code::NotFound));
+        }
+        if told.claimed_at.as_second() > claims.exp {
+            return step(Step::Rejected(Code::VoucherExpired));
+        }
+        let due = match told.amount {
+            None => claims.amount_micros,
+            Some(amount) if amount > claims.amount_micros => {
+                return step(Step::Rejected(Code::AmountOutOfRange));
+            }
+            Some(amount) if claims.max_micros.is_none() && amount != claims.amount_micros => {
+                return step(Step::Rejected(Code::AmountInvalid));
+            }
+            Some(amount) => amount,
+        };
+        if let Some(known) = view.row::<LostLine>(LostLine::id_of(claims.sub))? {
+            return step(match known.state {
+                LineState::Open => Step::Done(ReportOutcome::Kept, Some(known.amount_micros)),
+                LineState::Refused => Step::Done(ReportOutcome::LateUnbilled, None),
+                _ => Step::Done(ReportOutcome::AlreadyBilled, Some(known.amount_micros)),
+            });
+        }
+        match told.fate {
+            Fate::Serving => return step(Step::Done(ReportOutcome::Serving, None)),
+            Fate::Failed => return step(Step::Done(ReportOutcome::Released, None)),
+            Fate::Redeemed if due.is_zero() => {
+                return step(Step::Done(ReportOutcome::Released, None));
+            }
+            Fate::Redeemed => {}
+        }
+        let mut effects = Effects::answer(Step::Done(ReportOutcome::Kept, Some(due)));
+        let data = json!({ "purchase": claims.sub, "amount_micros": due, "seller": told.seller });
+        effects.event("alarm.lost_purchase_reported", &[&told.seller], data);
+        effects.put(LostLine {
+            purchase: claims.sub,
+            seller: told.seller,
+            jti: claims.jti,
+            quote: claims.quote,
+            listing: claims.listing.clone(),
+            amount_micros: due,
+            claimed_at: told.claimed_at,
+            reported_at: now,
+            state: LineState::Open,
+        })?;
+        Ok(effects)
+    }
+}
+
+/// The operator's decision about a lost purchase. The same decision again changes nothing.
+#[derive(Clone, Debug)]
+pub struct DecideLost {
+    /// The purchase.
+    pub purchase: PurchaseId,
+    /// Its seller, from a plain read; never changes.
+    pub seller: SellerId,
+    /// What becomes of it; never [`LineState::Open`].
+    pub state: LineState,
+}
+
+impl Unit for DecideLost {
+    type Answer = LostLine;
+
+    fn name(&self) -> &'static str {
+        "lost.decide"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Seller>(self.seller);
+        touches.row::<LostLine>(LostLine::id_of(self.purchase));
+        if let LineState::PaidFromSuspense { capture } = &self.state {
+            touches.row::<Suspended>(capture);
+        }
+        touches.hold(chain_of("lost_earned", &self.purchase.to_string()));
+        touches.account(Account::Suspense.usd());
+        touches.account(Account::Losses.usd());
+        touches.account(Account::SellerAccrued(self.seller).usd());
+        touches.account(Account::PlatformRevenue.usd());
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<LostLine>, Stop> {
+        let conflict = |why: &str| Err(Refusal::new(Code::StateConflict, why).into());
+        let row = view.row::<LostLine>(LostLine::id_of(self.purchase))?;
+        let Some(row) = row.filter(|row| row.purchase == self.purchase) else {
+            return Err(Refusal::new(Code::NotFound, "no such lost purchase").into());
+        };
+        if row.state == self.state {
+            return Ok(Effects::answer(row.clone()));
+        }
+        if row.state != LineState::Open || self.state == LineState::Open {
+            return conflict("it was decided before");
+        }
+        let row = LostLine { state: self.state.clone(), ..row.clone() };
+        let mut effects = Effects::answer(row.clone());
+        let from = match &self.state {
+            LineState::PaidFromSuspense { capture } => {
+                let suspended = view.row::<Suspended>(capture)?;
+                let Some(suspended) = suspended.filter(|row| row.why == Why::Restored) else {
+                    return conflict("nothing of that capture waits for lost purchases");
+                };
+                if suspended.left_micros < row.amount_micros {
+                    let left = suspended.left_micros;
+                    let why = "less of that capture is left than the purchase cost";
+                    let refusal = Refusal::new(Code::StateConflict, why);
+                    return Err(refusal.amount("left_micros", left).into());
+                }
+                effects.put(suspended.less(row.amount_micros))?;
+                Some(Account::Suspense.usd())
+            }
+            LineState::PaidByOperator => Some(Account::Losses.usd()),
+            _ => None,
+        };
+        if let Some(from) = from {
+            let (earned, commission) =
+                split(row.amount_micros, view.need::<Seller>(self.seller)?.commission_ppm)?;
+            let to = [
+                (Account::SellerAccrued(self.seller).usd(), earned),
+                (Account::PlatformRevenue.usd(), commission),
+            ];
+            let some = to.into_iter().filter(|(_, amount)| !amount.is_zero());
+            let legs = some.map(|(to, amount)| Leg::new(from, to, amount)).collect();
+            let id = chain_of("lost_earned", &self.purchase.to_string());
+            effects.op(Op::Move { id, cause: Cause::LostLine, legs });
+        }
+        let data = json!({ "purchase": self.purchase, "state": row.state,
+            "amount_micros": row.amount_micros });
+        effects.event("lost_purchase.decided", &[&self.seller], data);
+        effects.put(row)?;
+        Ok(effects)
+    }
+}

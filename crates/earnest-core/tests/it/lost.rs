@@ -1,0 +1,478 @@
+//! Books that were restored: what they may not do, and what the life that was lost left at PayPal and
+//! with sellers.
+
+use earnest_core::id::{OwnerId, PurchaseId, Seed, SettlementId, TabId, VoucherId};
+use earnest_core::intent::{Fate, Intent, IntentState};
+use earnest_core::ledger::Account;
+use earnest_core::lost::{
+    BookLost, ClearLost, DecideLost, Found, KeepLost, LineState, LostCapture, LostLine, LostState,
+    Marks,
+};
+use earnest_core::purchase::{Purchase, PurchaseState, mark};
+use earnest_core::quarantine::{
+    Backup, BeginQuarantine, DoubtCalls, Import, KeepImport, Lift, PauseRestored, Quarantine,
+};
+use earnest_core::report::{Step, Told};
+use earnest_core::settlement::{Settled, Settlement, SettlementState};
+use earnest_core::suspense::Suspended;
+use earnest_core::tab::Tab;
+use earnest_core::voucher::{self, ReportOutcome};
+use earnest_store::SubmitError;
+
+use crate::world::{Buyer, Shop, World, each, micros, said};
+
+/// Puts the books in quarantine, as if they had been restored from a copy of this very moment.
+fn restored(world: &World) -> Quarantine {
+    let backup = Backup {
+        taken_at: world.now(),
+        seq: world.head(),
+        hash: "00".repeat(32),
+        epoch: "e1".to_owned(),
+    };
+    world.pass(60);
+    world.run(BeginQuarantine { backup, epoch: "e2".to_owned() }).unwrap()
+}
+
+/// PayPal's records were read to the end, and the operator lifts.
+fn lifted(world: &World) {
+    let import = Import { complete_at: Some(world.now()), ..Import::default() };
+    world.run(KeepImport { epoch: "e2".to_owned(), import }).unwrap();
+    world.run(Lift { gap: None }).unwrap();
+}
+
+fn code<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
+    match done {
+        Err(SubmitError::Refused(refusal)) => said(&refusal),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A capture of the lost life for settlement `n` of a tab.
+fn marks(world: &World, owner: OwnerId, tab: TabId, n: u64) -> Marks {
+    let settlement = SettlementId::new(world.seed());
+    let (invoice, custom) = (format!("e1:{tab}:{n}:mark{n}"), format!("{settlement}.{owner}"));
+    let ended = ["e1".to_owned()];
+    let marks = Marks::read(&format!("LOST-{n}"), &invoice, Some(&custom), &ended).unwrap();
+    Marks { pays: Some(tab), ..marks }
+}
+
+fn book(world: &World, marks: &Marks, owner: OwnerId, found: Found) -> bool {
+    let (marks, evidence) = (marks.clone(), world.evidence("import"));
+    let owner = marks.pays.map(|_| owner);
+    world.run(BookLost { marks, owner, found, evidence }).unwrap()
+}
+
+fn captured(world: &World, marks: &Marks, owner: OwnerId, amount: i64) -> bool {
+    let charge = world.charge(&marks.capture, amount);
+    book(world, marks, owner, Found::Done(charge))
+}
+
+/// Pays with what is left of a capture what its tab owes; how much that was.
+fn clear(world: &World, capture: &str) -> i64 {
+    let row: LostCapture = world.row(capture);
+    let cleared = world.store.reader().row::<Suspended>(capture).unwrap();
+    let unit = ClearLost {
+        owner: row.owner.unwrap(),
+        tab: row.marks.pays.unwrap(),
+        capture: capture.to_owned(),
+        settlement: row.marks.settlement,
+        cleared: cleared.map_or(0, |row| row.times_paid),
+    };
+    world.run(unit).unwrap().get()
+}
+
+fn row(world: &World, tab: TabId, shop: &Shop, expect: [&str; 5]) {
+    let accounts = [
+        Account::TabOwed(tab),
+        Account::PaypalCash,
+        Account::PaypalFees,
+        Account::SellerAccrued(shop.id),
+        Account::Suspense,
+    ];
+    let found = accounts.map(|account| world.thousandths(account));
+    assert_eq!(found, expect.map(str::to_owned));
+}
+
+#[test]
+fn walk_e_restored_imported_and_the_held_line_reported_again() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        for _ in 0..3 {
+            world.spend(buyer, &shop, 100_000);
+        }
+        let held = world.buy(buyer, &shop, 100_000);
+        let tab = world.open_tab(buyer);
+        row(world, tab, &shop, ["100/300/0/0", "0/0/0/0", "0/0/0/0", "0/0/100/300", "0/0/0/0"]);
+        restored(world);
+        let (first, second) =
+            (marks(world, buyer.owner, tab, 1), marks(world, buyer.owner, tab, 2));
+        assert!(captured(world, &first, buyer.owner, 950_000));
+        assert!(captured(world, &second, buyer.owner, 500_000));
+        let imported =
+            ["100/300/0/300", "0/1450/0/1030", "0/1030/0/0", "0/0/100/300", "0/0/0/1150"];
+        row(world, tab, &shop, imported);
+        world.check();
+        // Read again, after whatever cut the first reading off: nothing more is booked.
+        assert!(!captured(world, &first, buyer.owner, 950_000));
+        assert!(!captured(world, &second, buyer.owner, 500_000));
+        row(world, tab, &shop, imported);
+        let settlements: Vec<(u64, SettlementState, i64)> = world
+            .all::<Settlement>()
+            .iter()
+            .map(|one| (one.n, one.state, one.lost_micros.get()))
+            .collect();
+        let state = SettlementState::Restored;
+        assert_eq!(settlements, [(1, state, 650_000), (2, state, 500_000)]);
+
+        // Reports are taken in while all else waits.
+        let step = world.redeem(&world.claims(&held));
+        assert_eq!(step, Step::Done(ReportOutcome::Billed, Some(micros(100_000))));
+        assert_eq!(clear(world, "LOST-1"), 100_000);
+        let reported = ["0/400/0/400", "0/1450/0/1030", "0/1030/0/0", "0/0/0/400", "0/100/0/1150"];
+        row(world, tab, &shop, reported);
+        assert_eq!(clear(world, "LOST-1"), 0, "nothing is owed");
+        world.check();
+        // And what is bought in the new life is paid by the rest first, before a capture.
+        lifted(world);
+        world.spend(buyer, &shop, 1_200_000);
+        let settled = world.treasure(buyer.owner, tab, true);
+        assert!(matches!(settled, Settled::Waited(_)), "{settled:?}");
+        assert_eq!((clear(world, "LOST-1"), clear(world, "LOST-2")), (550_000, 500_000));
+        assert_eq!(world.tab(tab).lost, Vec::<String>::new());
+        let settlement = world.settle(buyer.owner, tab);
+        assert_eq!((settlement.n, settlement.amount_micros), (3, micros(150_000)));
+        world.capture(&settlement);
+        assert_eq!(world.thousandths(Account::TabOwed(tab)), "0/1600/0/1600");
+    });
+}
+
+#[test]
+fn a_quarantine_lets_nothing_out() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 500_000);
+        let held = world.buy_as(buyer, "held", &world.fixed(&shop, 100_000));
+        let tab = world.open_tab(buyer);
+        world.live(0);
+        let planned = world.settle(buyer.owner, tab);
+        let seq = world.head();
+        restored(world);
+        let expect = "quarantined";
+        assert_eq!(world.word(buyer, "new", &world.fixed(&shop, 1_000)), expect);
+        assert_eq!(world.word(buyer, "held", &world.fixed(&shop, 100_000)), expect);
+        assert_eq!(code(world.claim(planned.intent)), expect, "nothing is sent");
+        world.look(planned.intent);
+        assert_eq!(code(world.write_off(buyer.owner, tab)), expect);
+        // No time passes for reports, so that no hold is given up.
+        world.live(120 + 15 * 60 + 60);
+        assert!(!world.expire(held.id));
+        assert_eq!(world.row::<Purchase>(held.id).state, PurchaseState::Held);
+        // Reports are taken in.
+        let step = world.redeem(&world.claims(&held));
+        assert_eq!(step, Step::Done(ReportOutcome::Billed, Some(micros(100_000))));
+        let kinds = world.events_since(seq);
+        assert!(kinds.iter().all(|kind| kind != "purchase.held" && kind != "purchase.expired"));
+        // Not before PayPal's records are complete, or somebody bears the gap.
+        assert_eq!(code(world.run(Lift { gap: None })), "state_conflict");
+        let gap = "the report is down since Monday".to_owned();
+        let row = world.run(Lift { gap: Some(gap.clone()) }).unwrap();
+        assert_eq!(row.lifted.unwrap().gap, Some(gap));
+        assert_eq!(world.word(buyer, "new", &world.fixed(&shop, 1_000)), "held");
+        // Lifting again changes nothing.
+        let head = world.head();
+        let again = world.run(Lift { gap: None }).unwrap();
+        assert!(!again.holds() && again.lifted.unwrap().gap.is_some());
+        assert_eq!(
+            world.store.reader().row::<Quarantine>(Quarantine::ID).unwrap().unwrap().epoch,
+            "e2"
+        );
+        assert!(world.events_since(head).is_empty());
+    });
+}
+
+#[test]
+fn what_a_lost_life_may_have_sent_is_only_read() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 500_000);
+        let tab = world.open_tab(buyer);
+        let planned = world.settle(buyer.owner, tab);
+        let other = world.buyer();
+        world.spend(other, &shop, 700_000);
+        let sent = world.settle(other.owner, world.open_tab(other));
+        world.outcome(&sent, Fate::Unknown).unwrap();
+        let row = restored(world);
+        let intents = vec![planned.intent, sent.intent];
+        world.run(DoubtCalls { intents: intents.clone() }).unwrap();
+        world.run(DoubtCalls { intents }).unwrap();
+        lifted(world);
+        for settlement in [&planned, &sent] {
+            let intent: Intent = world.row(settlement.intent);
+            assert_eq!(intent.state, IntentState::Unknown);
+            let (first, last) = intent.sent_between().unwrap();
+            assert!(first <= intent.created_at && last == row.restored_at);
+            assert_eq!(code(world.claim(settlement.intent)), "state_conflict");
+        }
+        // One turns out to have been captured, the other not; only then is it attempted again, under
+        // the invoice that PayPal takes once, and under a key that no other life used.
+        let charge = world.charge("CAPTURED", 500_000);
+        let done = world.learnt(&planned, Fate::Done(charge)).unwrap();
+        assert_eq!(done.state, SettlementState::Captured);
+        let void = world.learnt(&sent, Fate::NotCharged).unwrap();
+        assert_eq!(void.state, SettlementState::NotCharged);
+        world.check();
+        let again = world.treasure_in(other.owner, sent.tab, "e2");
+        assert_eq!(again.invoice_id, sent.invoice_id);
+        assert!(world.key_of(&again).starts_with("e2:"), "{}", world.key_of(&again));
+        world.capture(&again);
+    });
+}
+
+#[test]
+fn agents_return_paused() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        restored(world);
+        world.run(PauseRestored { agents: vec![buyer.agent] }).unwrap();
+        lifted(world);
+        let word = world.word(buyer, "new", &world.fixed(&shop, 1_000));
+        assert_eq!(word, "policy_denied/agent_paused");
+        world.pause(earnest_core::admin::Pausable::Agent(buyer.owner, buyer.agent), false);
+        assert_eq!(world.word(buyer, "new", &world.fixed(&shop, 1_000)), "held");
+    });
+}
+
+/// Below a cent stays on the tab, whoever captured the rest.
+#[test]
+fn a_lost_capture_leaves_what_it_did_not_reach() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        for _ in 0..3 {
+            world.spend(buyer, &shop, 101_500);
+        }
+        let tab = world.open_tab(buyer);
+        restored(world);
+        let marks = marks(world, buyer.owner, tab, 1);
+        captured(world, &marks, buyer.owner, 300_000);
+        let row: Tab = world.tab(tab);
+        assert_eq!((row.carry_micros, row.settlements), (micros(4_500), 1));
+        assert_eq!(world.totals(Account::TabOwed(tab).usd()).collectible(), micros(4_500));
+        assert!(row.lost.is_empty());
+        world.check();
+        lifted(world);
+        world.spend(buyer, &shop, 5_500);
+        let settlement = world.settle(buyer.owner, tab);
+        assert_eq!((settlement.carry_in_micros, settlement.n), (micros(4_500), 2));
+        world.capture(&settlement);
+    });
+}
+
+#[test]
+fn a_lost_capture_is_booked_once() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 300_000);
+        let tab = world.open_tab(buyer);
+        restored(world);
+        let marks = marks(world, buyer.owner, tab, 1);
+        assert!(captured(world, &marks, buyer.owner, 300_000));
+        let head = world.head();
+        for amount in [300_000, 950_000] {
+            assert!(!captured(world, &marks, buyer.owner, amount));
+        }
+        for found in [Found::Pending, Found::Gone] {
+            assert!(!book(world, &marks, buyer.owner, found));
+        }
+        assert!(world.events_since(head).is_empty());
+        assert_eq!(world.thousandths(Account::PaypalCash), "0/300/0/500");
+    });
+}
+
+#[test]
+fn what_a_lost_life_captured_pays_first() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 300_000);
+        let tab = world.open_tab(buyer);
+        restored(world);
+        let marks = marks(world, buyer.owner, tab, 1);
+        captured(world, &marks, buyer.owner, 950_000);
+        lifted(world);
+        world.spend(buyer, &shop, 600_000);
+        for asked in [true, false] {
+            let settled = world.treasure(buyer.owner, tab, asked);
+            assert!(matches!(settled, Settled::Waited(_)), "{settled:?}");
+        }
+        assert_eq!(clear(world, &marks.capture), 600_000);
+        // A tab that ends takes its rest nowhere while something of it is still to be paid that way.
+        world.spend(buyer, &shop, 4_000);
+        world.close(buyer.owner, tab).unwrap();
+        assert!(matches!(world.treasure(buyer.owner, tab, false), Settled::Waited(_)));
+        assert_eq!(clear(world, &marks.capture), 4_000);
+        let settled = world.treasure(buyer.owner, tab, false);
+        assert!(matches!(settled, Settled::Carried(_)), "{settled:?}");
+        assert!(world.tab(tab).finished);
+        assert_ne!(world.open(buyer.owner).unwrap().id, tab);
+    });
+}
+
+/// PayPal still decides about a capture of the lost life: its tab waits, and nothing is charged
+/// beside it.
+#[test]
+fn a_lost_capture_that_is_pending_keeps_its_tab_waiting() {
+    each(|world| {
+        for ends in [true, false] {
+            let (buyer, shop) = (world.buyer(), world.shop());
+            world.spend(buyer, &shop, 950_000);
+            let tab = world.open_tab(buyer);
+            if ends {
+                restored(world);
+            }
+            let mut marks = marks(world, buyer.owner, tab, 1);
+            marks.capture = format!("PENDING-{ends}");
+            assert!(book(world, &marks, buyer.owner, Found::Pending));
+            if ends {
+                lifted(world);
+            }
+            let settled = world.treasure(buyer.owner, tab, true);
+            assert!(matches!(settled, Settled::Waited(_)), "{settled:?}");
+            assert_eq!(clear(world, &marks.capture), 0);
+            if ends {
+                assert!(captured(world, &marks, buyer.owner, 950_000));
+                assert_eq!(world.thousandths(Account::TabOwed(tab)), "0/950/0/950");
+                continue;
+            }
+            assert!(book(world, &marks, buyer.owner, Found::Gone));
+            assert_eq!(world.row::<LostCapture>(&marks.capture).state, LostState::Gone);
+            let settlement = world.settle(buyer.owner, tab);
+            assert_eq!(settlement.amount_micros, micros(950_000));
+            world.capture(&settlement);
+        }
+    });
+}
+
+/// Nobody of these books is meant: it waits in suspense, and can be given back.
+#[test]
+fn a_lost_capture_without_a_tab_is_in_suspense() {
+    each(|world| {
+        let buyer = world.buyer();
+        restored(world);
+        let gone = TabId::new(world.seed());
+        let marks = Marks { pays: None, ..marks(world, buyer.owner, gone, 1) };
+        assert!(captured(world, &marks, buyer.owner, 950_000));
+        assert!(!captured(world, &marks, buyer.owner, 950_000));
+        assert_eq!(world.thousandths(Account::Suspense), "0/0/0/950");
+        let row: Suspended = world.row(&marks.capture);
+        assert_eq!(row.invoice_id, Some(marks.invoice_id.clone()));
+    });
+}
+
+#[test]
+fn a_refund_of_a_lost_capture_comes_out_of_what_waits() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 300_000);
+        let tab = world.open_tab(buyer);
+        restored(world);
+        let marks = marks(world, buyer.owner, tab, 1);
+        captured(world, &marks, buyer.owner, 950_000);
+        let settlement: Settlement = world.row(marks.settlement);
+        assert!(world.give_back(&settlement, "REFUND-1", 600_000));
+        assert_eq!(world.thousandths(Account::Suspense), "0/600/0/650");
+        world.check();
+        // What is left pays on; more than that does not.
+        lifted(world);
+        assert!(world.give_back(&settlement, "REFUND-2", 50_000));
+        assert_eq!(clear(world, &marks.capture), 0);
+        assert!(world.tab(tab).lost.is_empty());
+    });
+}
+
+/// A report of a purchase that only the seller's voucher still knows.
+fn told_of_lost(world: &World, shop: &Shop, buyer: Buyer, request_id: &str, price: i64) -> Told {
+    let seed = Seed { random: mark(buyer.agent, request_id), ..world.seed() };
+    let quote = world.fixed(shop, price);
+    let iat = world.now().as_second();
+    let claims = voucher::Claims {
+        iss: "https://earnest.example".to_owned(),
+        aud: shop.id,
+        sub: PurchaseId::new(seed),
+        jti: VoucherId::new(world.seed()),
+        iat,
+        exp: iat + voucher::LIFE_SECONDS,
+        amount_micros: micros(price),
+        max_micros: None,
+        currency: quote.currency,
+        quote: quote.id,
+        listing: quote.listing,
+        method: quote.request.method,
+        resource: quote.request.url,
+        body: quote.request.body_sha256,
+    };
+    world.told(&claims, voucher::Fate::Redeemed)
+}
+
+#[test]
+fn a_lost_purchase_is_not_bought_again_under_its_id() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop_with(100_000));
+        world.spend(buyer, &shop, 300_000);
+        let tab = world.open_tab(buyer);
+        let early = told_of_lost(world, &shop, buyer, "early", 1_000);
+        world.pass(1);
+        let keep = |told: &Told| world.run(KeepLost { told: told.clone() }).unwrap();
+        let rejected = Step::Rejected(earnest_core::problem::Code::NotFound);
+        assert_eq!(keep(&early), rejected, "never restored");
+        let told: Vec<Told> =
+            ["a", "b", "c", "d"].map(|id| told_of_lost(world, &shop, buyer, id, 100_000)).into();
+        restored(world);
+        assert_eq!(keep(&early), rejected, "the backup would know it");
+        let kept = Step::Done(ReportOutcome::Kept, Some(micros(100_000)));
+        for told in &told[..3] {
+            assert_eq!(keep(told), kept);
+            assert_eq!(keep(told), kept);
+        }
+        let failed = Told { fate: voucher::Fate::Failed, ..told[3].clone() };
+        assert_eq!(keep(&failed), Step::Done(ReportOutcome::Released, None));
+        let stranger = Told { seller: world.shop().id, ..told[3].clone() };
+        assert_eq!(keep(&stranger), rejected);
+        assert_eq!(world.all::<LostLine>().len(), 3);
+
+        let marks = marks(world, buyer.owner, tab, 1);
+        captured(world, &marks, buyer.owner, 450_000);
+        let decide = |told: &Told, state: LineState| {
+            world.run(DecideLost { purchase: told.claims.sub, seller: shop.id, state })
+        };
+        let suspense = || LineState::PaidFromSuspense { capture: marks.capture.clone() };
+        decide(&told[0], suspense()).unwrap();
+        decide(&told[0], suspense()).unwrap();
+        assert_eq!(code(decide(&told[0], LineState::PaidByOperator)), "state_conflict");
+        assert_eq!(code(decide(&told[1], suspense())), "state_conflict", "0.05 is left");
+        decide(&told[1], LineState::PaidByOperator).unwrap();
+        decide(&told[2], LineState::Refused).unwrap();
+        assert_eq!(world.thousandths(Account::SellerAccrued(shop.id)), "0/0/0/450");
+        assert_eq!(world.thousandths(Account::PlatformRevenue), "0/0/0/50");
+        assert_eq!(world.thousandths(Account::Losses), "0/100/0/0");
+        assert_eq!(world.thousandths(Account::Suspense), "0/100/0/150");
+        let billed = Step::Done(ReportOutcome::AlreadyBilled, Some(micros(100_000)));
+        assert_eq!((keep(&told[0]), keep(&told[1])), (billed.clone(), billed));
+        assert_eq!(keep(&told[2]), Step::Done(ReportOutcome::LateUnbilled, None));
+
+        lifted(world);
+        let word = |id: &str| {
+            let mut unit = world.unit(buyer, id, &world.fixed(&shop, 100_000));
+            let seed = Seed { random: mark(buyer.agent, id), ..world.seed() };
+            unit.ids.purchase = PurchaseId::new(seed);
+            match world.run(unit) {
+                Ok(answer) => format!("{:?}", answer.outcome).split('(').next().unwrap().to_owned(),
+                Err(SubmitError::Refused(refusal)) => said(&refusal),
+                Err(other) => panic!("{other}"),
+            }
+        };
+        assert_eq!((word("a").as_str(), word("b").as_str()), ("state_conflict", "state_conflict"));
+        // Nobody paid for it, or nobody reported it: it may be bought.
+        assert_eq!((word("c").as_str(), word("d").as_str()), ("Held", "Held"));
+        let other = world.agent(buyer.owner);
+        assert_eq!(world.word(other, "a", &world.fixed(&shop, 100_000)), "held");
+    });
+}

@@ -1,0 +1,286 @@
+//! `earnest backup` and `earnest restore`: copies of the books, and coming back from one.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::{Client, Reach, Role, id};
+use super::failure::{Ended, Failure};
+use super::output::{Money, facts, money, text};
+use super::rows::Paging;
+use super::{Style, Where};
+use crate::backup::{self, BackupError, MANIFEST};
+use crate::config::Config;
+use crate::restore::{Plan, RestoreError, SEAL_KEY, restore};
+use crate::source::machine_clock;
+
+/// Copies the books to a new folder, while Earnest runs, and audits the copy.
+///
+/// The key file is not in it: keep a copy of that somewhere else.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// The new folder; its name appears when the copy is whole and checked.
+    pub to: PathBuf,
+    /// Whose books.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// Makes a data folder from a backup, quarantined; or looks after the quarantine of a running Earnest.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Restore {
+    /// What to look at or decide.
+    #[command(subcommand)]
+    pub verb: Option<RestoreVerb>,
+    /// The folder of the backup.
+    #[arg(required = true)]
+    pub from: Option<PathBuf>,
+    /// Move a data folder that is not empty aside. Never one that is in use.
+    #[arg(long)]
+    pub force: bool,
+    /// Where to.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// What to look at or decide after a restore.
+#[derive(Debug, Subcommand)]
+pub enum RestoreVerb {
+    /// Whether Earnest is quarantined, and how far PayPal's records were read.
+    Status {
+        /// Which Earnest.
+        #[command(flatten)]
+        reach: Reach,
+    },
+    /// Lists captures of the life that was lost, as PayPal's records showed them.
+    Captures {
+        /// Which Earnest.
+        #[command(flatten)]
+        reach: Reach,
+        /// How much.
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Lists purchases that were lost, as their sellers reported them.
+    Lines {
+        /// Which Earnest.
+        #[command(flatten)]
+        reach: Reach,
+        /// How much.
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Says who pays for a lost purchase.
+    Decide {
+        /// Which Earnest.
+        #[command(flatten)]
+        reach: Reach,
+        /// `pur_…`
+        purchase: String,
+        /// `suspense`, `operator` or `nobody`.
+        #[arg(long, value_name = "WHO")]
+        paid_by: String,
+        /// With `suspense`: PayPal's id of the capture that was for it.
+        #[arg(long, value_name = "ID")]
+        capture: Option<String>,
+        /// How to ask.
+        #[command(flatten)]
+        money: Money,
+    },
+    /// Ends the quarantine, once PayPal's records were read past the restore.
+    Lift {
+        /// Which Earnest.
+        #[command(flatten)]
+        reach: Reach,
+        /// Before they were: what is unknown, and why you bear that.
+        #[arg(long, value_name = "REASON")]
+        accept_gap: Option<String>,
+        /// How to ask.
+        #[command(flatten)]
+        money: Money,
+    },
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Self {
+        match &error {
+            BackupError::Exists(_) => Self::local("exists", 7, error.to_string()),
+            BackupError::Damaged { .. } => Self::local("damaged", 1, error.to_string()),
+            _ => Self::local("file_unusable", 1, error.to_string()),
+        }
+    }
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        let why = error.to_string();
+        match error {
+            RestoreError::Backup(error) => error.into(),
+            RestoreError::NotEmpty(_) => Self::local("exists", 7, why)
+                .next("--force moves it aside, or name another folder with --data"),
+            RestoreError::Open(_) => Self::local("in_use", 7, why)
+                .next("stop Earnest first: a restore replaces its books"),
+            RestoreError::OtherMode { .. } => Self::local("other_mode", 7, why)
+                .next("the mode stands under [paypal] in earnest.toml"),
+            RestoreError::NoKey(_) | RestoreError::Key(_) => Self::local("key_file", 1, why)
+                .next("--key-file names the copy of the key file that is kept apart"),
+            RestoreError::Books(_) => Self::local("database_unavailable", 8, why),
+        }
+    }
+}
+
+fn lost(why: &dyn std::fmt::Display) -> Failure {
+    Failure::local("internal", 1, why.to_string())
+}
+
+/// Runs `earnest backup`.
+pub async fn run(command: Backup, style: &Style) -> Ended {
+    let config = Config::load(command.place.overrides()?)?;
+    let data = config.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let key_file = config.key_file.clone().unwrap_or_else(|| data.join(SEAL_KEY));
+    let (to, now) = (command.to.clone(), (machine_clock())());
+    let taken = tokio::task::spawn_blocking(move || backup::take(&data, Some(&key_file), &to, now));
+    let manifest = taken.await.map_err(|why| lost(&why))??;
+    style.talk(&manifest.contains);
+    style.object(&json!(manifest), || {
+        let at = manifest.taken_at;
+        let books = command.to.join(MANIFEST);
+        let seq = manifest.seq;
+        format!("{}: audited, {seq} entries, {} books as of {at}", books.display(), manifest.mode)
+    })?;
+    style.next("copy it to another machine, and the key file to a third place");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `earnest restore`.
+pub async fn run_restore(command: Restore, style: &Style) -> Ended {
+    let Some(verb) = command.verb else { return from_backup(command, style).await };
+    match verb {
+        RestoreVerb::Status { reach } => {
+            let row = Client::new(&reach)?.get(Role::Operator, "/v1/restore").await?;
+            style.object(&row, || describe(&row))?;
+        }
+        RestoreVerb::Captures { reach, paging } => captures(&reach, paging, style).await?,
+        RestoreVerb::Lines { reach, paging } => lines(&reach, paging, style).await?,
+        RestoreVerb::Decide { reach, purchase, paid_by, capture, money } => {
+            let body = json!({ "paid_by": paid_by, "paypal_capture": capture });
+            if money.dry_run {
+                style.talk("nothing was decided");
+                return Ok(ExitCode::SUCCESS);
+            }
+            style.consent(money, true, &format!("{purchase} is paid by {paid_by}?")).await?;
+            let path = format!("/v1/restore/lines/{}", id(&purchase)?);
+            let row = Client::new(&reach)?.post(Role::Operator, path, Some(body)).await?;
+            let line = format!("{purchase} {}", text(&row, "status"));
+            style.changed(&row, &line, "earnest restore lines")?;
+        }
+        RestoreVerb::Lift { reach, accept_gap, money } => {
+            if money.dry_run {
+                style.talk("nothing was lifted");
+                return Ok(ExitCode::SUCCESS);
+            }
+            let question = match &accept_gap {
+                Some(_) => "sell and settle again though PayPal's records are not complete?",
+                None => "sell and settle again?",
+            };
+            style.consent(money, true, question).await?;
+            let body = Some(json!({ "accept_gap": accept_gap }));
+            let client = Client::new(&reach)?;
+            let row = client.post(Role::Operator, "/v1/restore/lift", body).await?;
+            let next = "each owner looks at keys and policies, and resumes its agents";
+            style.changed(&row, &text(&row, "status"), next)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(row: &Value) -> String {
+    facts(&[
+        ("status", text(row, "status")),
+        ("epoch", text(row, "epoch")),
+        ("restored", text(row, "restored_at")),
+        ("backup of", text(row, "backup_taken_at")),
+        ("PayPal", text(row, "import_said")),
+        ("records", text(row, "records")),
+        ("unexplained", text(row, "unexplained")),
+        ("read again", text(row, "next_import_at")),
+        ("lifted", text(row, "lifted_at")),
+        ("in spite of", text(row, "gap")),
+    ])
+}
+
+async fn captures(reach: &Reach, paging: Paging, style: &Style) -> Result<(), Failure> {
+    let client = Client::new(reach)?;
+    let path = "/v1/restore/captures";
+    let listing = client.list(Role::Operator, path, &[], paging.limit).await?;
+    let heads = ["CAPTURE", "STATUS", ">AMOUNT", ">PLACED", "TAB", "PAYS", "OWNER"];
+    style.rows(&listing.rows, heads, |row| {
+        [
+            text(row, "paypal_capture"),
+            text(row, "status"),
+            money(row, "amount_micros"),
+            money(row, "placed_micros"),
+            text(row, "tab"),
+            text(row, "pays"),
+            text(row, "owner"),
+        ]
+    })?;
+    paging.say_more(style, listing.more);
+    Ok(())
+}
+
+async fn lines(reach: &Reach, paging: Paging, style: &Style) -> Result<(), Failure> {
+    let client = Client::new(reach)?;
+    let listing = client.list(Role::Operator, "/v1/restore/lines", &[], paging.limit).await?;
+    let heads = ["PURCHASE", "STATUS", ">AMOUNT", "SELLER", "LISTING", "CLAIMED"];
+    style.rows(&listing.rows, heads, |row| {
+        [
+            text(row, "purchase"),
+            text(row, "status"),
+            money(row, "amount_micros"),
+            text(row, "seller"),
+            text(row, "listing"),
+            text(row, "claimed_at"),
+        ]
+    })?;
+    paging.say_more(style, listing.more);
+    Ok(())
+}
+
+async fn from_backup(command: Restore, style: &Style) -> Ended {
+    let named = command.place.key_file.clone();
+    let config = Config::load(command.place.overrides()?)?;
+    let data = config.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let from = command.from.ok_or_else(|| Failure::usage("which backup?"))?;
+    let force = command.force;
+    // A key file that only this command names is copied into the folder; one that the settings name
+    // stays where it is.
+    let key_stays = config.key_file.is_some() && named.is_none();
+    let (mode, at) = (config.mode.as_str(), data.clone());
+    let key_file = config.key_file.clone();
+    let restored = tokio::task::spawn_blocking(move || {
+        let clock = machine_clock();
+        let key_file = key_file.as_deref();
+        let plan = Plan { from: &from, data: &at, mode, key_file, key_stays, force, clock };
+        restore(&plan)
+    });
+    let restored = restored.await.map_err(|why| lost(&why))??;
+    let row = json!({
+        "data": data.display().to_string(),
+        "epoch": restored.quarantine.epoch,
+        "backup": restored.manifest,
+        "moved_aside": restored.aside.as_ref().map(|path| path.display().to_string()),
+    });
+    if let Some(aside) = &restored.aside {
+        style.talk(&format!("the folder that was there is now {}", aside.display()));
+    }
+    let lost = "lost: all that was done after the backup was taken. Keys revoked since then count \
+                again, and every agent is paused.";
+    style.talk(lost);
+    let line = format!("{}: restored, quarantined, epoch {}", data.display(), text(&row, "epoch"));
+    style.changed(&row, &line, "earnest up, then earnest restore status")?;
+    Ok(ExitCode::SUCCESS)
+}

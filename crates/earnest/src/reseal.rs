@@ -1,0 +1,209 @@
+//! Replacing the key that seals secrets, on books that nobody has open.
+//!
+//! The next key waits beside the old one until every secret is sealed with it; then the old one gets
+//! a name of its own, since older backups need it, and the next one takes its place. Earnest starts at
+//! any point in between, with both; running this again goes on where it ended.
+
+use std::path::{Path, PathBuf};
+
+use earnest_core::hook::Hook;
+use earnest_core::time::Timestamp;
+use earnest_core::unit::{Effects, Record, Stop, Touches, Unit, View};
+use earnest_store::{OpenError, Options, Reader, Store};
+
+use crate::sealed::{SealError, Sealer, make_key_file, next_file};
+use crate::signing::SealedKey;
+use crate::source::Clock;
+
+/// How many secrets one unit seals anew.
+const MOST: usize = 200;
+
+/// Why secrets are not all sealed anew.
+#[derive(Debug, thiserror::Error)]
+pub enum ResealError {
+    /// The books are in use, or cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A key file cannot be read, or does not open a secret.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// A key file cannot be put in its place.
+    #[error("`{}`: {why}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// The books cannot be read or written.
+    #[error("{0}")]
+    Books(String),
+}
+
+/// Where to stop, for tests that cut a replacement off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The next key is made.
+    Made,
+    /// Every secret is sealed with it.
+    Sealed,
+    /// The old key has a name of its own.
+    Kept,
+    /// The next key took its place.
+    Done,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Resealed {
+    /// How many secrets were sealed anew.
+    pub secrets: usize,
+    /// Where the old key file is now.
+    pub old: PathBuf,
+}
+
+/// Replaces the key file of books that nobody has open.
+///
+/// # Errors
+/// [`ResealError`]; running it again goes on.
+pub fn reseal(
+    books: &Path,
+    mode: &str,
+    key_file: &Path,
+    clock: Clock,
+    until: Until,
+) -> Result<Resealed, ResealError> {
+    let failed = |path: &Path, why: std::io::Error| ResealError::File {
+        path: path.to_owned(),
+        why: why.to_string(),
+    };
+    let store = Store::open(Options::file(books, mode, clock))?;
+    let next = next_file(key_file);
+    let old = kept_name(key_file)?;
+    if !next.exists() {
+        make_key_file(&next).map_err(|why| failed(&next, why))?;
+    }
+    let mut done = Resealed { secrets: 0, old };
+    if until != Until::Made {
+        let sealed = seal_all(&store, &Sealer::existing(key_file)?);
+        store.close();
+        done.secrets = sealed?;
+    }
+    if matches!(until, Until::Kept | Until::Done) && !done.old.exists() {
+        std::fs::hard_link(key_file, &done.old).map_err(|why| failed(&done.old, why))?;
+    }
+    if until == Until::Done {
+        std::fs::rename(&next, key_file).map_err(|why| failed(key_file, why))?;
+        let folder = key_file.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|why| failed(folder, why))?;
+    }
+    Ok(done)
+}
+
+/// The old key's own name: by what tells it from others.
+fn kept_name(key_file: &Path) -> Result<PathBuf, ResealError> {
+    let print = Sealer::alone(key_file)?.print().to_owned();
+    let mut old = key_file.as_os_str().to_owned();
+    old.push(format!(".{print}"));
+    Ok(PathBuf::from(old))
+}
+
+fn seal_all(store: &Store, sealer: &Sealer) -> Result<usize, ResealError> {
+    let keys = every::<SealedKey>(store.reader())?;
+    let hooks = every::<Hook>(store.reader())?;
+    let stale = |id: &str, sealed: &str| !sealer.is_fresh(id, sealed);
+    let fresh = |id: &str, sealed: &str| -> Result<(String, String), SealError> {
+        let secret = sealer.open_secret(id, sealed)?;
+        Ok((sealed.to_owned(), sealer.seal(id, &secret)?))
+    };
+    let mut changes = Vec::new();
+    for row in keys.iter().filter(|row| stale(&row.jwk.kid, &row.sealed)) {
+        changes.push(Change {
+            kind: Kind::Key,
+            id: row.id(),
+            to: fresh(&row.jwk.kid, &row.sealed)?,
+        });
+    }
+    for row in hooks.iter().filter(|row| stale(&row.id.to_string(), &row.sealed)) {
+        let to = fresh(&row.id.to_string(), &row.sealed)?;
+        changes.push(Change { kind: Kind::Hook, id: Record::id(row), to });
+    }
+    let count = changes.len();
+    for some in changes.chunks(MOST) {
+        let done = store.submit_blocking(Reseal(some.to_vec()));
+        done.map_err(|why| ResealError::Books(why.to_string()))?;
+    }
+    Ok(count)
+}
+
+fn every<R: Record>(reader: &Reader) -> Result<Vec<R>, ResealError> {
+    let (mut found, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let page = reader.all::<R>(after.as_deref(), 1_000);
+        let page = page.map_err(|why| ResealError::Books(why.to_string()))?;
+        found.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Key,
+    Hook,
+}
+
+/// One secret: what it was and what it becomes.
+#[derive(Clone)]
+struct Change {
+    kind: Kind,
+    id: String,
+    to: (String, String),
+}
+
+struct Reseal(Vec<Change>);
+
+impl Unit for Reseal {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "secrets.reseal"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        for change in &self.0 {
+            match change.kind {
+                Kind::Key => touches.row::<SealedKey>(&change.id),
+                Kind::Hook => touches.row::<Hook>(&change.id),
+            }
+        }
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut effects = Effects::answer(());
+        for Change { kind, id, to: (was, sealed) } in &self.0 {
+            let sealed = sealed.clone();
+            match kind {
+                Kind::Key => {
+                    let row = view.need::<SealedKey>(id)?;
+                    if row.sealed == *was {
+                        effects.put(SealedKey { sealed, ..row.clone() })?;
+                    }
+                }
+                Kind::Hook => {
+                    let row = view.need::<Hook>(id)?;
+                    if row.sealed == *was {
+                        effects.put(Hook { sealed, ..row.clone() })?;
+                    }
+                }
+            }
+        }
+        Ok(effects)
+    }
+}

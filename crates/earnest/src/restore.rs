@@ -1,0 +1,263 @@
+//! Making a data folder from a backup. What comes of it is quarantined: see [`earnest_core::quarantine`].
+//!
+//! Everything is made ready in a folder beside, and takes its name in one step at the end. A restore
+//! that was cut off before leaves a folder whose name ends in `.partial`, worth nothing, and is begun
+//! anew.
+
+use std::path::{Path, PathBuf};
+
+use earnest_core::id::{AgentId, IntentId};
+use earnest_core::intent::Intent;
+use earnest_core::party::Agent;
+use earnest_core::quarantine::{
+    Backup, BeginQuarantine, DoubtCalls, MOST, PauseRestored, Quarantine,
+};
+use earnest_core::unit::Record;
+use earnest_store::audit::AuditError;
+use earnest_store::{Cursor, OpenError, Options, Reader, Store, SubmitError};
+
+use crate::backup::{self, BOOKS, BackupError, Manifest};
+use crate::sealed::{SealError, Sealer};
+use crate::signing::SealedKey;
+use crate::source::{Clock, random_bytes};
+
+/// The key file's name in a data folder.
+pub const SEAL_KEY: &str = "seal.key";
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup does not count, or a file cannot be read or written.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The data folder is another process's.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The backup is of another mode.
+    #[error("the backup is of mode `{found}`, not `{asked}`")]
+    OtherMode {
+        /// Its mode.
+        found: String,
+        /// The mode that was asked for.
+        asked: String,
+    },
+    /// The data folder holds something.
+    #[error("`{}` is not empty", .0.display())]
+    NotEmpty(PathBuf),
+    /// What is sealed in the backup does not open.
+    #[error("the key file does not open what is sealed in the backup: {0}")]
+    Key(#[from] SealError),
+    /// No key file was named, and there is none where one is looked for.
+    #[error("the key file of the backup is needed: {0}")]
+    NoKey(String),
+    /// The books did not take what a restore records.
+    #[error("the restored books cannot be written: {0}")]
+    Books(String),
+}
+
+impl From<SubmitError> for RestoreError {
+    fn from(error: SubmitError) -> Self {
+        Self::Books(error.to_string())
+    }
+}
+
+impl From<earnest_store::ReadError> for RestoreError {
+    fn from(error: earnest_store::ReadError) -> Self {
+        Self::Books(error.to_string())
+    }
+}
+
+impl From<AuditError> for RestoreError {
+    fn from(error: AuditError) -> Self {
+        Self::Backup(error.into())
+    }
+}
+
+/// What to restore, and where.
+pub struct Plan<'a> {
+    /// The backup.
+    pub from: &'a Path,
+    /// The data folder.
+    pub data: &'a Path,
+    /// The mode of the settings: the books of one are never another's.
+    pub mode: &'a str,
+    /// The key file that opens what is sealed; `seal.key` of the old data folder where none is named.
+    pub key_file: Option<&'a Path>,
+    /// Whether the settings say where the key file is: then it stays there.
+    pub key_stays: bool,
+    /// Whether a data folder that holds something is moved aside.
+    pub force: bool,
+    /// Where `now` comes from.
+    pub clock: Clock,
+}
+
+/// What was restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// The backup.
+    pub manifest: Manifest,
+    /// The quarantine that began.
+    pub quarantine: Quarantine,
+    /// Where the old data folder was moved, if there was one.
+    pub aside: Option<PathBuf>,
+}
+
+/// Restores a backup. The caller's thread waits for the disk.
+///
+/// # Errors
+/// [`RestoreError`]; the data folder is as it was then.
+pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
+    let occupied = is_occupied(plan.data)?;
+    if occupied && !plan.force {
+        return Err(RestoreError::NotEmpty(plan.data.to_owned()));
+    }
+    // Held until the end, so that nothing starts on the old books meanwhile.
+    let _place = match occupied {
+        true => Some(earnest_store::hold_place(plan.data.join(BOOKS))?),
+        false => None,
+    };
+    let manifest = backup::verify(plan.from)?;
+    if manifest.mode != plan.mode {
+        let (found, asked) = (manifest.mode.clone(), plan.mode.to_owned());
+        return Err(RestoreError::OtherMode { found, asked });
+    }
+    let key_file = key_file(plan)?;
+    let partial = backup::partial_of(plan.data);
+    backup::make_folder(&partial)?;
+    let made = fill(plan, &manifest, &key_file, &partial)
+        .and_then(|quarantine| Ok((quarantine, put_in_place(plan, &partial, occupied)?)));
+    if made.is_err() {
+        // Worth nothing; if it stays it is only untidy.
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    let (quarantine, aside) = made?;
+    Ok(Restored { manifest, quarantine, aside })
+}
+
+/// Whether a folder is there and holds anything.
+fn is_occupied(data: &Path) -> Result<bool, RestoreError> {
+    match std::fs::read_dir(data) {
+        Ok(mut found) => Ok(found.next().is_some()),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(BackupError::file(data, why).into()),
+    }
+}
+
+/// The key file that was named, or the one of the data folder that is replaced.
+fn key_file(plan: &Plan<'_>) -> Result<PathBuf, RestoreError> {
+    let path = plan.key_file.map_or_else(|| plan.data.join(SEAL_KEY), Path::to_owned);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(RestoreError::NoKey(format!("`{}` is not there", path.display()))),
+    }
+}
+
+fn fill(
+    plan: &Plan<'_>,
+    manifest: &Manifest,
+    key_file: &Path,
+    folder: &Path,
+) -> Result<Quarantine, RestoreError> {
+    let books = folder.join(BOOKS);
+    let copied = earnest_store::copy_private(plan.from.join(BOOKS), &books);
+    copied.map_err(|why| BackupError::file(&books, why))?;
+    // Random, so that nothing of the new life shares a key or an invoice with any other.
+    let epoch = format!("e{}", hex::encode(random_bytes::<4>()));
+    earnest_store::renew_epoch(&books, &epoch)?;
+    let store = Store::open(Options::file(&books, plan.mode, plan.clock.clone()))?;
+    let recorded = record(&store, manifest, &epoch)
+        .and_then(|quarantine| opens(store.reader(), key_file).map(|()| quarantine));
+    store.close();
+    let quarantine = recorded?;
+    if !plan.key_stays {
+        let own = folder.join(SEAL_KEY);
+        let copied = earnest_store::copy_private(key_file, &own);
+        copied.map_err(|why| BackupError::file(&own, why))?;
+    }
+    backup::sync_folder(folder)?;
+    Ok(quarantine)
+}
+
+/// The quarantine first, then what follows from it. Nobody else has these books yet.
+fn record(store: &Store, manifest: &Manifest, epoch: &str) -> Result<Quarantine, RestoreError> {
+    let backup = Backup {
+        taken_at: manifest.taken_at,
+        seq: manifest.seq,
+        hash: manifest.hash.clone(),
+        epoch: manifest.epoch.clone(),
+    };
+    let begin = BeginQuarantine { backup, epoch: epoch.to_owned() };
+    let quarantine = store.submit_blocking(begin)?;
+    let agents: Vec<AgentId> = every(store.reader(), |agent: &Agent| agent.id)?;
+    for agents in agents.chunks(MOST) {
+        store.submit_blocking(PauseRestored { agents: agents.to_vec() })?;
+    }
+    let open: Vec<IntentId> = open_calls(store.reader())?;
+    for intents in open.chunks(MOST) {
+        store.submit_blocking(DoubtCalls { intents: intents.to_vec() })?;
+    }
+    Ok(quarantine)
+}
+
+/// Every row of a kind, as something small.
+fn every<R: Record, T>(reader: &Reader, of: impl Fn(&R) -> T) -> Result<Vec<T>, RestoreError> {
+    let (mut found, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let page = reader.all::<R>(after.as_deref(), MOST)?;
+        found.extend(page.items.iter().map(&of));
+        after = page.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn open_calls(reader: &Reader) -> Result<Vec<IntentId>, RestoreError> {
+    let (mut found, mut cursor) = (Vec::new(), None::<Cursor>);
+    loop {
+        let page = reader.list::<Intent>("intents.open", "", cursor.as_ref(), MOST, false)?;
+        found.extend(page.items.iter().map(|intent| intent.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// Whether the key file opens the signing keys: books whose secrets stay shut are no installation.
+fn opens(reader: &Reader, key_file: &Path) -> Result<(), RestoreError> {
+    let sealer = Sealer::existing(key_file)?;
+    let rows: Vec<(String, String)> =
+        every(reader, |row: &SealedKey| (row.jwk.kid.clone(), row.sealed.clone()))?;
+    for (kid, sealed) in rows {
+        sealer.open_secret(&kid, &sealed)?;
+    }
+    Ok(())
+}
+
+/// The old folder aside, the new one in its place. Between the two there is none, and a restore that
+/// ends there is finished by moving the new one by hand or by restoring again.
+fn put_in_place(
+    plan: &Plan<'_>,
+    partial: &Path,
+    occupied: bool,
+) -> Result<Option<PathBuf>, RestoreError> {
+    let failed = |path: &Path, why: std::io::Error| BackupError::file(path, why);
+    let aside = occupied.then(|| {
+        let stamp = (plan.clock)().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let mut aside = plan.data.as_os_str().to_owned();
+        aside.push(format!(".before-{stamp}"));
+        PathBuf::from(aside)
+    });
+    if let Some(aside) = &aside {
+        if aside.exists() {
+            return Err(BackupError::Exists(aside.clone()).into());
+        }
+        std::fs::rename(plan.data, aside).map_err(|why| failed(aside, why))?;
+    }
+    // An empty folder gives way to another.
+    std::fs::rename(partial, plan.data).map_err(|why| failed(plan.data, why))?;
+    let parent = plan.data.parent().filter(|it| !it.as_os_str().is_empty());
+    backup::sync_folder(parent.unwrap_or(Path::new(".")))?;
+    Ok(aside)
+}

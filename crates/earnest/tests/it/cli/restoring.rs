@@ -1,0 +1,72 @@
+//! Backups, restores and keys, by command and by process: the scene that `docs/operations.md` tells.
+
+use serde_json::json;
+
+use super::selling::pay;
+use super::{Stand, earnest, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_is_lost_and_the_books_come_back() {
+    let stand = Stand::start().await;
+    let Some(shop) = stand.shop("$0.10").await else { return };
+    pay(&stand, &shop, "page-1").await.expect(0);
+    stand.until("a line", &["purchases"], |rows| rows[0]["status"] == "billed").await;
+
+    let keys = stand.rows(&["keys", "list"]).await;
+    assert_eq!(keys.len(), 2);
+    let dry = stand.run(&["keys", "rotate", "--dry-run"]).await.expect(0);
+    assert_eq!(dry.out, "");
+    let rotate = ["keys", "rotate", "--yes", "--idempotency-key", "wish"];
+    stand.run(&rotate).await.expect(0);
+    stand.run(&rotate).await.expect(0);
+    let keys = stand.rows(&["keys", "list"]).await;
+    let published = keys.iter().filter(|row| row["status"] == "published").count();
+    assert_eq!((keys.len(), published), (4, 2), "repeated, it changes nothing more");
+
+    let manifest = stand.json(&["backup", "copy"]).await;
+    assert_eq!((&manifest["mode"], &manifest["format"]), (&json!("simulated"), &json!(1)));
+    let again = stand.run(&["backup", "copy", "--json"]).await.expect(7);
+    assert_eq!(again.refusal(), "exists");
+    let never = stand.json(&["restore", "status"]).await;
+    assert_eq!(never["status"], "never");
+    let in_use = stand.run(&["restore", "copy", "--json"]).await.expect(7);
+    assert_eq!(in_use.refusal(), "exists");
+    let in_use = stand.run(&["restore", "copy", "--force", "--json"]).await.expect(7);
+    assert_eq!(in_use.refusal(), "in_use");
+    let running = stand.run(&["keys", "reseal", "--json"]).await.expect(7);
+    assert_eq!(running.refusal(), "in_use");
+    for name in ["seal.key", "dev-keys.json"] {
+        std::fs::copy(stand.path("data").join(name), stand.path(name)).unwrap();
+    }
+
+    let folder = stand.stop().await;
+    std::fs::remove_dir_all(folder.path().join("data")).unwrap();
+    let command = |words: &[&str]| {
+        let mut command = earnest(folder.path());
+        command.args(words).args(["--data", "data", "--json"]);
+        run(command)
+    };
+    let no_key = command(&["restore", "copy"]).await.expect(1);
+    assert_eq!(no_key.refusal(), "key_file");
+    let restored = command(&["restore", "copy", "--key-file", "seal.key"]).await.expect(0).json();
+    assert_eq!(restored["backup"], manifest);
+    let audit = command(&["audit"]).await.expect(0).json();
+    assert_eq!(audit["ok"], true);
+    let resealed = command(&["keys", "reseal"]).await.expect(0).json();
+    assert_eq!(resealed["secrets"], 4);
+    let data = folder.path().join("data");
+    std::fs::copy(folder.path().join("dev-keys.json"), data.join("dev-keys.json")).unwrap();
+
+    let stand = Stand::again(folder).await;
+    let status = stand.json(&["restore", "status"]).await;
+    assert_eq!((&status["status"], &status["epoch"]), (&json!("quarantined"), &restored["epoch"]));
+    assert_eq!(stand.rows(&["purchases"]).await.len(), 1);
+    assert!(stand.rows(&["restore", "captures"]).await.is_empty());
+    assert!(stand.rows(&["restore", "lines"]).await.is_empty());
+    let early = stand.run(&["restore", "lift", "--yes", "--json"]).await.expect(7);
+    assert_eq!(early.refusal(), "state_conflict");
+    let words = ["restore", "lift", "--yes", "--accept-gap", "nothing was sold since"];
+    assert_eq!(stand.json(&words).await["status"], "lifted");
+    assert_eq!(stand.json(&["restore", "status"]).await["gap"], "nothing was sold since");
+    stand.stop().await;
+}
