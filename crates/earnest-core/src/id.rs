@@ -238,6 +238,8 @@ ids! {
     HookId = "whe";
     /// One event on its way to one of them.
     DeliveryId = "whd";
+    /// One call to a model.
+    ModelCallId = "mdl";
     /// One exchange over HTTP.
     TraceId = "trc";
 }

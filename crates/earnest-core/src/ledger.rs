@@ -20,7 +20,7 @@ use crate::policy::{Period, Tag};
 
 /// What is counted on an account. Text forms (`tab:ID:owed`) are those of the design's table.
 ///
-/// `disputes`, `model_costs`, `model_payable` and `order:ID:authorized` join with their flows.
+/// `disputes` and `order:ID:authorized` join with their flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// Our PayPal balance (debit side).
@@ -35,6 +35,10 @@ pub enum Account {
     Losses,
     /// Arrived and matches nothing; listed for review (credit side).
     Suspense,
+    /// What models cost (debit side).
+    ModelCosts,
+    /// What whoever runs the models is owed for it (credit side).
+    ModelPayable,
     /// Counter-account of every other memo leg; no limit.
     Memo,
     /// Counter-account of the limit legs of one day; no limit. A purchase has several of them, so one
@@ -65,6 +69,8 @@ pub enum Subject {
     Owner(OwnerId),
     /// One agent.
     Agent(AgentId),
+    /// Every call to a model that this installation makes.
+    Models,
 }
 
 /// The window a cap counts in, fixed when the hold is made.
@@ -153,6 +159,8 @@ impl fmt::Display for Account {
             Self::PlatformRevenue => f.write_str("platform_revenue"),
             Self::Losses => f.write_str("losses"),
             Self::Suspense => f.write_str("suspense"),
+            Self::ModelCosts => f.write_str("model_costs"),
+            Self::ModelPayable => f.write_str("model_payable"),
             Self::Memo => f.write_str("memo"),
             Self::MemoDay(day) => write!(f, "memo:{day}"),
             Self::OwnerCredit(id) => write!(f, "owner:{id}:credit"),
@@ -172,9 +180,13 @@ impl fmt::Display for Subject {
         match self {
             Self::Owner(id) => id.fmt(f),
             Self::Agent(id) => id.fmt(f),
+            Self::Models => f.write_str(MODELS),
         }
     }
 }
+
+/// What [`Subject::Models`] is called; no id looks like it.
+const MODELS: &str = "models";
 
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,6 +219,8 @@ impl FromStr for Account {
             ["platform_revenue"] => Self::PlatformRevenue,
             ["losses"] => Self::Losses,
             ["suspense"] => Self::Suspense,
+            ["model_costs"] => Self::ModelCosts,
+            ["model_payable"] => Self::ModelPayable,
             ["memo"] => Self::Memo,
             ["memo", day] => Self::MemoDay(day.parse().map_err(|_| unknown())?),
             ["owner", id, "credit"] => Self::OwnerCredit(id.parse().map_err(|_| unknown())?),
@@ -229,6 +243,9 @@ impl FromStr for Account {
 }
 
 fn parse_subject(text: &str) -> Option<Subject> {
+    if text == MODELS {
+        return Some(Subject::Models);
+    }
     let owner = text.parse().map(Subject::Owner).ok();
     owner.or_else(|| text.parse().map(Subject::Agent).ok())
 }
@@ -392,6 +409,8 @@ pub enum Cause {
     SuspenseCleared,
     /// A purchase that a restore lost is earned by its seller, by the operator's word.
     LostLine,
+    /// A call to a model.
+    ModelCall,
 }
 
 impl Cause {
@@ -412,6 +431,7 @@ impl Cause {
         Self::Suspense,
         Self::SuspenseCleared,
         Self::LostLine,
+        Self::ModelCall,
     ];
 
     /// The name, as readers see it.
@@ -431,6 +451,7 @@ impl Cause {
             Self::Suspense => "suspense",
             Self::SuspenseCleared => "suspense_cleared",
             Self::LostLine => "lost_line",
+            Self::ModelCall => "model_call",
         }
     }
 }

@@ -102,6 +102,9 @@ pub struct Tab {
     /// What the advisor said last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
+    /// When the advisor was last asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice_asked_at: Option<Timestamp>,
     /// The tab that its rest was carried to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_to: Option<TabId>,
@@ -135,6 +138,7 @@ impl Tab {
             not_before: None,
             finished: false,
             advice: None,
+            advice_asked_at: None,
             carried_to: None,
             lost: Vec::new(),
         }

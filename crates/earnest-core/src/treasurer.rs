@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::id::{SettlementId, TabId};
 use crate::ledger::Totals;
+use crate::model::{ModelCall, NewCall};
 use crate::money::{MICROS_PER_CENT, Micros};
 use crate::party::{Owner, SmallSettlement};
 use crate::policy::Schedule;
@@ -50,7 +51,7 @@ fn wait(why: impl Into<String>) -> Plan {
 
 /// The smallest settlement that is made by itself: the setting, but never above half the room, so
 /// that a small line cannot lock a tab for ever.
-fn minimum(settings: &Settings, room: Micros) -> Micros {
+pub fn minimum(settings: &Settings, room: Micros) -> Micros {
     let half = room.share_ppm(500_000).unwrap_or(Micros::MAX);
     settings.min_settlement_micros.min(half).max(Micros::constant(MICROS_PER_CENT))
 }
@@ -70,10 +71,21 @@ pub(crate) fn count_small(
     settings: &Settings,
     now: Timestamp,
 ) {
+    count_small_of(owner, settlement.id, settlement.amount_micros, settings, now);
+}
+
+/// The same, by its id and amount.
+pub(crate) fn count_small_of(
+    owner: &mut Owner,
+    id: SettlementId,
+    amount: Micros,
+    settings: &Settings,
+    now: Timestamp,
+) {
     owner.small_settlements = small(owner, now).cloned().collect();
-    let known = owner.small_settlements.iter().any(|one| one.settlement == settlement.id);
-    if settlement.amount_micros < settings.min_settlement_micros && !known {
-        owner.small_settlements.push(SmallSettlement { settlement: settlement.id, at: now });
+    let known = owner.small_settlements.iter().any(|one| one.settlement == id);
+    if amount < settings.min_settlement_micros && !known {
+        owner.small_settlements.push(SmallSettlement { settlement: id, at: now });
     }
 }
 
@@ -153,6 +165,56 @@ impl Unit for TakeAdvice {
         effects.put(tab)?;
         Ok(effects)
     }
+}
+
+/// Asks the advisor about a tab: reserves what the question may cost, and notes when it was asked, so
+/// that nobody asks again within the interval, whatever comes of it.
+#[derive(Clone, Debug)]
+pub struct AskAdvice {
+    /// Which tab.
+    pub tab: TabId,
+    /// At most one question in so many seconds.
+    pub interval_seconds: i64,
+    /// The call.
+    pub call: NewCall,
+}
+
+impl Unit for AskAdvice {
+    /// The call, if it may be made.
+    type Answer = Option<ModelCall>;
+
+    fn name(&self) -> &'static str {
+        "treasurer.ask"
+    }
+
+    fn touches(&self, _: &View, now: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Tab>(self.tab);
+        self.call.touch(&mut touches, now);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Option<ModelCall>>, Stop> {
+        let mut tab = view.need::<Tab>(self.tab)?.clone();
+        let mut effects = Effects::answer(None);
+        if !may_ask(&tab, self.interval_seconds, now) {
+            return Ok(effects);
+        }
+        let call = self.call.reserve(view, &mut effects, now)?;
+        if call.is_some() {
+            tab.advice_asked_at = Some(now);
+            effects.put(tab)?;
+        }
+        Ok(effects.map(|_| call))
+    }
+}
+
+/// Whether the advisor may be asked about a tab: it goes on, nothing is under way, and the last
+/// question is long enough ago.
+pub fn may_ask(tab: &Tab, interval_seconds: i64, now: Timestamp) -> bool {
+    let since = |at| seconds_between(at, now);
+    let asked = tab.advice_asked_at.is_some_and(|at| since(at) < interval_seconds);
+    tab.state == TabState::Open && tab.open_settlement.is_none() && !asked
 }
 
 /// Decides for one tab of an owner.

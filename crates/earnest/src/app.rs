@@ -49,6 +49,8 @@ pub struct Parts {
     pub figures: Arc<crate::figures::Figures>,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
+    /// Models that may be asked.
+    pub models: crate::models::Models,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -90,6 +92,8 @@ pub struct Inner {
     pub figures: Arc<crate::figures::Figures>,
     /// The client for addresses that strangers gave us.
     pub outbound: crate::outbound::Outbound,
+    /// Models that may be asked.
+    pub models: crate::models::Models,
     /// PayPal.
     pub paypal: earnest_paypal::Client,
     /// Certificates of PayPal's webhooks.
@@ -183,6 +187,7 @@ impl App {
             front: parts.front,
             figures: parts.figures,
             outbound: parts.outbound,
+            models: parts.models,
             paypal: parts.paypal,
             certs: parts.certs,
             webhook_check: parts.webhook_check,

@@ -22,6 +22,7 @@ use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
 use earnest_core::lost::{LostCapture, LostLine};
+use earnest_core::model::ModelCall;
 use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
 use earnest_core::payer::Payer;
 use earnest_core::policy::{Policy, PolicyVersion};
@@ -100,6 +101,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<LostCapture>()
         .kind::<LostLine>()
         .kind::<Intent>()
+        .kind::<ModelCall>()
         .kind::<Receipt>()
         .kind::<WebhookEvent>()
         .kind::<Hook>()
@@ -155,6 +157,7 @@ impl Check for Gather {
             suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
             cash_entries: all(snapshot, |row: &CashEntry| row.paypal_id.clone())?,
             reconciliation: snapshot.row::<Reconciliation>(Reconciliation::ID)?,
+            model_calls: all(snapshot, |row: &ModelCall| row.id)?,
         };
         let mut books = self.books.borrow_mut();
         let last = rows.reconciliation.as_ref().and_then(|row| row.last.as_ref());

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
+use crate::models::{self, ModelsFile};
 use crate::watch::WatchFile;
 
 /// Why settings cannot be used.
@@ -42,6 +43,8 @@ pub struct File {
     pub front: FrontFile,
     /// How it can be watched.
     pub watch: WatchFile,
+    /// Models that may be asked.
+    pub models: ModelsFile,
     /// Numbers the rules use; each overrides its default.
     pub rules: toml::Table,
 }
@@ -117,6 +120,8 @@ pub struct Config {
     pub front: FrontConfig,
     /// An address where figures are read without a key.
     pub metrics_listen: Option<SocketAddr>,
+    /// Models that may be asked.
+    pub models: models::Settings,
     /// Numbers the rules use.
     pub settings: Settings,
 }
@@ -159,6 +164,7 @@ impl Config {
             payee: None,
             front: FrontConfig::open(),
             metrics_listen: None,
+            models: models::Settings::default(),
             settings: Settings::simulated(),
         }
     }
@@ -197,9 +203,18 @@ impl Config {
             payee: file.paypal.payee,
             front: file.front.into(),
             metrics_listen: file.watch.metrics_listen,
+            models: models::Settings::of(file.models)?,
             settings: settings(mode, file.rules)?,
         })
     }
+}
+
+/// The rules that the files set, over the defaults of a mode other than theirs: what would hold there.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn rules_in(mode: Mode, overrides: &Overrides) -> Result<Settings, ConfigError> {
+    settings(mode, read_files(overrides)?.rules)
 }
 
 /// A secret from a file, without the line end that editors add.

@@ -21,7 +21,7 @@ use tracing::{Instrument as _, error_span};
 use crate::app::App;
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{hook, import, lost, origin, receipt, reversal, scan, settle, webhook};
+use crate::flow::{advisor, hook, import, lost, origin, receipt, reversal, scan, settle, webhook};
 use crate::signing;
 
 /// How often the report clock is advanced.
@@ -30,6 +30,8 @@ const TICK: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it is looked for origins that have to be asked again.
 const PROOFS: Duration = Duration::from_secs(60);
+/// How often it is looked for tabs that the advisor may be asked about.
+const ADVICE: Duration = Duration::from_secs(10);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
@@ -47,7 +49,8 @@ pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
             books(&app, &stop).instrument(error_span!("job", job = "books")),
             calls(&app, &stop).instrument(error_span!("job", job = "calls")),
             proofs(&app, &stop).instrument(error_span!("job", job = "proofs")),
-            hooks(&app, &stop).instrument(error_span!("job", job = "hooks"))
+            hooks(&app, &stop).instrument(error_span!("job", job = "hooks")),
+            advice(&app, &stop).instrument(error_span!("job", job = "advice"))
         );
     })
 }
@@ -86,6 +89,18 @@ async fn proofs(app: &App, stop: &CancellationToken) {
                     tracing::error!(%error, "the signing keys cannot be read again");
                 }
             }
+        }
+    }
+}
+
+/// Apart from the others, since a model may take its time.
+async fn advice(app: &App, stop: &CancellationToken) {
+    let mut turn = tokio::time::interval(ADVICE);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => log_turn(advisor::look(app).await),
         }
     }
 }
@@ -147,6 +162,7 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     reversals(app).await?;
     records(app).await?;
     receipts(app).await?;
+    advisor::look(app).await?;
     hook::fan_out(app, &mut None).await?;
     hook::send_due(app).await
 }

@@ -18,6 +18,7 @@ pub mod front;
 pub mod jobs;
 pub mod listen;
 pub mod mcp;
+pub mod models;
 pub mod outbound;
 pub mod pages;
 #[cfg(feature = "planted")]

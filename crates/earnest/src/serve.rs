@@ -188,6 +188,8 @@ impl Running {
         };
         let outbound = Outbound::new(reach);
         let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
+        let models = crate::models::Models::new(&config.models);
+        let models = models.map_err(|why| StartError::Outbound(why.to_string()))?;
         let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
         let figures = std::sync::Arc::new(Figures::new(config.mode.as_str()));
@@ -206,6 +208,7 @@ impl Running {
             front,
             figures,
             outbound,
+            models,
             paypal: client,
             certs,
             webhook_check: config.webhook_check,

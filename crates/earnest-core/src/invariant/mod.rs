@@ -12,6 +12,7 @@
 mod cash;
 mod fold;
 mod lines;
+mod models;
 mod owners;
 mod settlements;
 
@@ -20,9 +21,11 @@ use std::collections::BTreeMap;
 use crate::approval::{Approval, Grant};
 use crate::cash::CashEntry;
 use crate::id::{
-    AgentId, ApprovalId, GrantId, IntentId, OwnerId, PurchaseId, SettlementId, TabId, TransferId,
+    AgentId, ApprovalId, GrantId, IntentId, ModelCallId, OwnerId, PurchaseId, SettlementId, TabId,
+    TransferId,
 };
 use crate::intent::Intent;
+use crate::model::ModelCall;
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::purchase::{Purchase, PurchaseState};
@@ -76,6 +79,8 @@ pub struct Rows {
     pub cash_entries: BTreeMap<String, CashEntry>,
     /// What the last comparison with PayPal's records found.
     pub reconciliation: Option<Reconciliation>,
+    /// Calls to models.
+    pub model_calls: BTreeMap<ModelCallId, ModelCall>,
 }
 
 impl Rows {
@@ -107,6 +112,7 @@ pub const INVARIANTS: &[(&str, Invariant)] = &[
     ("no_money_is_lost_or_made", settlements::no_money_is_lost_or_made),
     ("each_paypal_id_moves_cash_once", cash::each_paypal_id_moves_cash_once),
     ("every_difference_is_explained", cash::every_difference_is_explained),
+    ("model_spend_is_its_calls", models::model_spend_is_its_calls),
     ("an_owner_knows_its_tabs", owners::an_owner_knows_its_tabs),
     ("an_approval_works_once", owners::an_approval_works_once),
 ];

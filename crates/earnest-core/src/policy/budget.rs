@@ -55,6 +55,7 @@ impl Budget {
         let whose = match subject {
             Subject::Owner(_) => "the owner's",
             Subject::Agent(_) => "the agent's",
+            Subject::Models => "the operator's",
         };
         let what = match window {
             Window::Budget(Counted::Seller(seller), period) => {

@@ -6,6 +6,7 @@ use earnest_core::id::{PurchaseId, TransferId};
 use earnest_core::intent::{Fate, IntentState};
 use earnest_core::invariant::{self, Fold, INVARIANTS, Rows};
 use earnest_core::ledger::{Account, Cause, HoldState, Leg, Op};
+use earnest_core::model::{CallState, ModelCall, cap_account};
 use earnest_core::money::Micros;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState};
@@ -82,6 +83,14 @@ fn sound() -> (Rows, Fold) {
     };
     let (from, next_earlier) = (world.now(), Vec::new());
     world.run(Keep { report, before: None, next_from: from, next_earlier }).unwrap();
+    let asking = world.buyer();
+    world.spend(asking, &shop, 30_000);
+    let tab = world.open_tab(asking);
+    for cost in [Some(70), None] {
+        let call = world.ask_model(tab, 0, 1_000).unwrap();
+        world.end_call(call.id, cost);
+    }
+    world.ask_model(tab, 0, 1_000).unwrap();
     let mut fold = Fold::default();
     world.fold(&mut fold, 0);
     (world.rows(), fold)
@@ -510,4 +519,45 @@ fn every_difference_is_explained() {
             },
         ],
     );
+}
+
+#[test]
+fn model_spend_is_its_calls() {
+    notices(
+        "model_spend_is_its_calls",
+        &[
+            |rows, _| {
+                rows.model_calls.pop_first();
+            },
+            |rows, _| model_call(rows, CallState::Ended).cost_micros = Some(micros(1)),
+            |rows, _| model_call(rows, CallState::Reserved).state = CallState::Unknown,
+            |rows, _| model_call(rows, CallState::Unknown).reserved_micros = micros(1),
+            |rows, fold| {
+                let id = model_call(rows, CallState::Ended).hold();
+                fold.chains.remove(&id);
+            },
+            |_, fold| {
+                let costs = Account::ModelCosts.usd();
+                fold.accounts.get_mut(&costs).unwrap().debits_posted += 1;
+            },
+            |rows, fold| {
+                let day = rows.model_calls.values().next().unwrap().day;
+                fold.accounts.get_mut(&cap_account(day)).unwrap().debits_posted += 1;
+            },
+            |_, fold| {
+                // Spend that belongs to no call.
+                let legs = vec![Leg::new(
+                    Account::ModelCosts.usd(),
+                    Account::ModelPayable.usd(),
+                    micros(5),
+                )];
+                let id = TransferId::from_value(9);
+                fold.take(&Op::Move { id, cause: Cause::ModelCall, legs });
+            },
+        ],
+    );
+}
+
+fn model_call(rows: &mut Rows, state: CallState) -> &mut ModelCall {
+    rows.model_calls.values_mut().find(|call| call.state == state).unwrap()
 }

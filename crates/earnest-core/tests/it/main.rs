@@ -22,6 +22,7 @@ mod invariants;
 mod ledger;
 mod ledger_model;
 mod lost;
+mod models;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;

@@ -13,12 +13,13 @@ use earnest_core::answer::{AnswerApproval, Verdict};
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::authorize::{self, Authorize, FreshIds, Outcome};
 use earnest_core::id::{
-    AgentId, ApprovalId, GrantId, IntentId, KeyId, OwnerId, PurchaseId, QuoteId, Seed, SellerId,
-    SettlementId, TabId, TransferId, VaultId, VoucherId,
+    AgentId, ApprovalId, GrantId, IntentId, KeyId, ModelCallId, OwnerId, PurchaseId, QuoteId, Seed,
+    SellerId, SettlementId, TabId, TransferId, VaultId, VoucherId,
 };
 use earnest_core::intent::{Charge, Claim, Claimed, Evidence, Fate, Intent};
 use earnest_core::invariant::{self, Breach, Fold, Rows};
 use earnest_core::ledger::{Account, AccountId, Totals};
+use earnest_core::model::{EndCall, Ended, ModelCall, NewCall};
 use earnest_core::money::{Currency, Micros};
 use earnest_core::party::{Agent, ApiKey, Owner, Principal};
 use earnest_core::policy::{Limits, Policy, PolicySubject};
@@ -31,6 +32,7 @@ use earnest_core::settings::Settings;
 use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement, Terms};
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::time::{SignedDuration, Timestamp, Zone};
+use earnest_core::treasurer::AskAdvice;
 use earnest_core::unit::{Record, Unit};
 use earnest_core::vault::{self, PaymentToken, RecordSetup, RecordToken, SetupToken, Vault};
 use earnest_core::voucher::{self, Claims};
@@ -669,6 +671,29 @@ impl World {
     }
 }
 
+/// Models.
+impl World {
+    /// Asks the advisor about a tab, for at most 50.
+    pub fn ask_model(&self, tab: TabId, interval: i64, cap: i64) -> Option<ModelCall> {
+        let call = NewCall {
+            id: ModelCallId::new(self.seed()),
+            role: "advisor",
+            model: "m".to_owned(),
+            reserve: micros(50),
+            daily_cap: micros(cap),
+        };
+        self.run(AskAdvice { tab, interval_seconds: interval, call }).unwrap()
+    }
+
+    /// The call cost so much; `None` where nobody knows.
+    pub fn end_call(&self, id: ModelCallId, cost: Option<i64>) -> Option<Micros> {
+        let cost = cost.map(micros);
+        let (input_tokens, output_tokens, outcome) = (None, None, "answered".to_owned());
+        let ended = Some(Ended { cost, input_tokens, output_tokens, outcome });
+        self.run(EndCall { id, ended }).unwrap()
+    }
+}
+
 /// Judging.
 impl World {
     /// Every row of one kind.
@@ -704,6 +729,7 @@ impl World {
                 .map(|row| (row.paypal_id.clone(), row))
                 .collect(),
             reconciliation: self.all().pop(),
+            model_calls: self.all::<ModelCall>().into_iter().map(|row| (row.id, row)).collect(),
         }
     }
 

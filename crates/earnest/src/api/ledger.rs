@@ -134,6 +134,8 @@ impl Own {
             | Account::PlatformRevenue
             | Account::Losses
             | Account::Suspense
+            | Account::ModelCosts
+            | Account::ModelPayable
             | Account::Memo => return account.to_string(),
         };
         kind.to_owned()

@@ -67,6 +67,7 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         ("front.credential_per_minute", "6000"),
         ("watch.log", "text"),
         ("front.uncounted", r#"["127.0.0.0/8", "::1/128"]"#),
+        ("models.daily_cap_micros", "1000000"),
     ] {
         known.insert(name.to_owned(), (value.to_owned(), "default".to_owned()));
     }

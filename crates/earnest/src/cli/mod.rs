@@ -30,6 +30,7 @@ pub mod keys;
 pub mod ledger;
 pub mod mcp;
 pub mod method;
+pub mod models;
 pub mod output;
 pub mod owner;
 pub mod pay;
@@ -43,6 +44,7 @@ pub mod seller;
 pub mod sim;
 pub mod tab;
 pub mod trail;
+pub mod treasurer;
 pub mod up;
 
 /// The settlement layer for AI agents.
@@ -131,6 +133,9 @@ pub enum Command {
     /// Checks what Earnest relies on.
     #[command(subcommand)]
     Doctor(paypal::Doctor),
+    /// What the treasurer's rules cost in fees.
+    #[command(subcommand)]
+    Treasurer(treasurer::Treasurer),
     /// What the operator does at PayPal.
     #[command(subcommand)]
     Paypal(paypal::PaypalCommand),
@@ -275,6 +280,7 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Config(command) => config::run(command, style),
         Command::Completions(command) => completions::run(&command),
         Command::Doctor(command) => paypal::doctor(command, style).await,
+        Command::Treasurer(command) => treasurer::run(command, style).await,
         Command::Paypal(command) => paypal::run(command, style).await,
         Command::Up(_)
         | Command::Bench(_)

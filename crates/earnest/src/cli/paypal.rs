@@ -24,6 +24,8 @@ use crate::serve::connect;
 pub enum Doctor {
     /// Whether the PayPal account of the settings can do what Earnest needs. Reads only.
     Paypal(Where),
+    /// Whether the models of the settings answer as they should, and what that costs. Asks each once.
+    Models(Where),
 }
 
 /// What the operator does at PayPal.
@@ -71,7 +73,10 @@ pub enum WebhookVerb {
 /// Runs `earnest doctor`: exit code 4 when the credentials are refused, 1 when something that
 /// Earnest needs is missing.
 pub async fn doctor(command: Doctor, style: &Style) -> Ended {
-    let Doctor::Paypal(place) = command;
+    let place = match command {
+        Doctor::Paypal(place) => place,
+        Doctor::Models(place) => return super::models::doctor(place, style).await,
+    };
     let config = Config::load(place.overrides()?)?;
     let payers = payers(&config);
     let (sim, paypal) = client(&config).await?;

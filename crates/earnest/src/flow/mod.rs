@@ -1,6 +1,7 @@
 //! In which order things happen. Each flow reads the same: load, decide, record; then, where PayPal
 //! has to be asked, from an intent, and record again.
 
+pub mod advisor;
 pub mod approval;
 pub mod hook;
 pub mod import;

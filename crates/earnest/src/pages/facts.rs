@@ -128,6 +128,8 @@ fn budget_name(budget: &Budget) -> Option<String> {
     let whose = match subject {
         Subject::Owner(_) => "all agents",
         Subject::Agent(_) => "this agent",
+        // No budget of a policy counts what models cost.
+        Subject::Models => return None,
     };
     match counted {
         Counted::Seller(_) => Some(format!("This seller, this {}, {whose}", period.every.as_str())),

@@ -11,6 +11,7 @@
     reason = "a test that panics has failed, which is what it is for"
 )]
 
+mod advisor;
 mod amounts;
 mod approvals;
 mod bad_input;

@@ -12,6 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::advisor::{Model, Reply};
 use crate::forge::Tap;
 use crate::openapi::OPERATIONS;
 use crate::world::{World, unchanged};
@@ -105,8 +106,10 @@ async fn nothing_secret_is_told_logged_or_written() {
     let sim = SimConfig { client_secret: CLIENT_SECRET.to_owned(), ..SimConfig::default() };
     let sim =
         SimConfig { buyer: paypal_sim::Payer { email: PAYER.to_owned(), ..sim.buyer }, ..sim };
+    let model = Model::begin(&[Reply::advice(false, "Wait.")]).await;
     let config = Config {
         data: Some(dir.path().to_owned()),
+        models: model.settings(),
         secret: Some(earnest_paypal::Secret::new(CLIENT_SECRET)),
         ..Config::simulated()
     };
@@ -114,6 +117,7 @@ async fn nothing_secret_is_told_logged_or_written() {
     let mut secrets: Vec<Secret> = ["operator", "owner", "agent", "seller"]
         .map(|role| (format!("the {role}'s key"), world.key(role)))
         .to_vec();
+    secrets.push(("the key of a model".to_owned(), crate::advisor::KEY.to_owned()));
     secrets.push(("the client secret".to_owned(), CLIENT_SECRET.to_owned()));
     secrets.push(("the payer's address".to_owned(), PAYER.to_owned()));
     let basic = base64::Engine::encode(

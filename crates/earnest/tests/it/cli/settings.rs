@@ -4,6 +4,7 @@ use std::path::Path;
 
 use earnest::config::{Data, File, Paypal, Server};
 use earnest::front::{FrontConfig, FrontFile};
+use earnest::models::{ModelsFile, RoleFile};
 use earnest::watch::{LogFormat, WatchFile};
 use earnest_core::settings::Settings;
 
@@ -40,7 +41,7 @@ fn the_example_names_every_setting_with_its_default() {
     let text = example();
     let file: File = toml::from_str(&switched_on(&text)).unwrap();
     // Taken apart by name, so that a new setting does not compile until it is explained here.
-    let File { server, data, paypal, front, watch, rules } = file;
+    let File { server, data, paypal, front, watch, models, rules } = file;
     let WatchFile { log, metrics_listen } = watch;
     assert_eq!(log, Some(LogFormat::default()));
     assert!(metrics_listen.is_some_and(|address| address.ip().is_loopback()));
@@ -62,6 +63,15 @@ fn the_example_names_every_setting_with_its_default() {
     assert_eq!(mode.unwrap(), earnest_paypal::Mode::Simulated);
     assert_eq!(confirm_live.as_deref(), Some("real money"));
     assert_eq!(webhook_check.unwrap(), earnest::app::WebhookCheck::Local);
+    let ModelsFile { daily_cap_micros, advisor } = models;
+    let RoleFile { base_url, model, key_file, family, reserve_micros, ask_seconds, price } =
+        advisor;
+    assert_eq!(daily_cap_micros, Some(earnest::models::Settings::default().daily_cap));
+    assert_eq!((reserve_micros.unwrap().get(), ask_seconds), (10_000, Some(900)));
+    assert!(price.is_some() && key_file.is_some());
+    for said in [base_url, model, family] {
+        assert!(said.is_some_and(|text| !text.is_empty()));
+    }
     for said in [public_url, client_id, simulator_url, webhook_id, payee] {
         assert!(said.is_some_and(|text| !text.is_empty()));
     }
