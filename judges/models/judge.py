@@ -179,7 +179,7 @@ def advised(tally, programs, doctor, llmock):
     threading.Thread(target=pages.serve_forever, daemon=True).start()
     shop = earnest.Earnest(programs)
     public = shop.sell("sell", pages.server_address[1], "--price", "GET /*=$0.10")
-    bought = shop.run("pay", f"{public}/weather", "--max-price", "$0.10")
+    bought = shop.run("pay", f"{public}/weather", "--max-price", "$0.10", "--request-id", "advised")
     tally.equal(bought.returncode, 0, f"earnest pay ({bought.stderr[-300:]!r})")
 
     def settled():

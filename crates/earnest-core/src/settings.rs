@@ -41,6 +41,8 @@ pub struct Settings {
     pub origin_life_seconds: i64,
     /// A tab that owes this is settled.
     pub settle_at_micros: Micros,
+    /// How much of what an owner paid so far is added to that, in millionths.
+    pub settle_growth_ppm: u32,
     /// A tab that owes less is not settled on its own account: the fee would eat it. Never counts
     /// above half the room.
     pub min_settlement_micros: Micros,
@@ -80,6 +82,7 @@ impl Default for Settings {
             sellers_need_recipient: true,
             origin_life_seconds: 7 * 24 * 3600,
             settle_at_micros: Micros::constant(15_000_000),
+            settle_growth_ppm: 100_000,
             min_settlement_micros: Micros::constant(5_000_000),
             small_settlements_per_day: 2,
             exposure_seconds: 24 * 3600,
@@ -115,6 +118,7 @@ impl Settings {
                 "`credit_line_start_micros` is above `credit_line_most_micros`",
             ),
             (self.room_low_ppm <= whole, "`room_low_ppm` is above 1000000, the whole room"),
+            (self.settle_growth_ppm <= whole, "`settle_growth_ppm` is above 1000000, all of it"),
             (self.fee.rate_ppm <= whole, "`fee.rate_ppm` is above 1000000, the whole amount"),
             (
                 !self.max_price_micros.is_zero(),
@@ -172,6 +176,7 @@ mod tests {
         check("min_settlement_micros", |s| s.settle_at_micros = Micros::constant(4_999_999));
         check("credit_line_start_micros", |s| s.credit_line_most_micros = Micros::constant(1));
         check("room_low_ppm", |s| s.room_low_ppm = 1_000_001);
+        check("settle_growth_ppm", |s| s.settle_growth_ppm = 1_000_001);
         check("fee.rate_ppm", |s| s.fee.rate_ppm = 1_000_001);
         check("max_price_micros", |s| s.max_price_micros = Micros::ZERO);
         check("idle_seconds", |s| s.idle_seconds = 0);

@@ -273,7 +273,7 @@ pub fn plan(
             let advice = tab.advice.as_ref().filter(|it| it.settle && it.is_fresh(now))?;
             Some(format!("settling {owed} because {} advises it", advice.by))
         };
-        due(totals, room, owed, settings).or_else(scheduled).or_else(advised)
+        due(owner, totals, room, owed, settings).or_else(scheduled).or_else(advised)
     };
     // INVARIANT: few_small_settlements_a_day
     let refusal =
@@ -287,7 +287,7 @@ pub fn plan(
             let why = format!("carrying {owed}: below the {minimum} that is worth a fee");
             Plan::Carry { why }
         }
-        (None, None) => wait(format!("{owed} owed; settling at {}", settings.settle_at_micros)),
+        (None, None) => wait(format!("{owed} owed; settling at {}", threshold(owner, settings))),
     }
 }
 
@@ -324,10 +324,26 @@ fn too_small(owner: &Owner, amount: Micros, settings: &Settings, now: Timestamp)
     })
 }
 
+/// What a tab of an owner's may owe until it is settled: the setting, and a part of what the owner
+/// ever paid. Whoever pays for much is charged in larger pieces, which cost less; and what a decline
+/// would cost stays a part of what came in.
+pub fn threshold(owner: &Owner, settings: &Settings) -> Micros {
+    let growth = owner.settled_micros.share_ppm(settings.settle_growth_ppm);
+    let sum = growth.and_then(|growth| settings.settle_at_micros.checked_add(growth));
+    sum.unwrap_or(Micros::MAX)
+}
+
 /// Reasons that settle a tab which goes on and owes enough.
-fn due(totals: &Totals, room: Micros, owed: Micros, settings: &Settings) -> Option<String> {
-    if owed >= settings.settle_at_micros {
-        return Some(format!("settling {owed} because it reached {}", settings.settle_at_micros));
+fn due(
+    owner: &Owner,
+    totals: &Totals,
+    room: Micros,
+    owed: Micros,
+    settings: &Settings,
+) -> Option<String> {
+    let threshold = threshold(owner, settings);
+    if owed >= threshold {
+        return Some(format!("settling {owed} because it reached {threshold}"));
     }
     let low = room.share_ppm(settings.room_low_ppm).unwrap_or(Micros::MAX);
     if totals.owed() >= low {
@@ -341,6 +357,7 @@ mod tests {
     use super::*;
     use crate::id::{OwnerId, Seed, TabId};
     use crate::policy::Every;
+    use crate::tab::credit_line;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -394,6 +411,22 @@ mod tests {
         assert_eq!(check(|tab| tab.used_at = at(86_400), 950_000, 86_400, false), "settle");
         assert_eq!(check(|tab| tab.used_at = at(86_400), 9_999, 86_400, false), "wait");
         assert_eq!(check(|tab| tab.pending_holds = 1, 5_000_000, 1_800, false), "wait");
+    }
+
+    #[test]
+    fn who_paid_for_much_is_charged_in_larger_pieces() {
+        let (settings, mut owner) = (Settings::default(), owner());
+        owner.settled_micros = Micros::constant(300_000_000);
+        assert_eq!(threshold(&owner, &settings).get(), 45_000_000);
+        let room = credit_line(&owner, &settings);
+        let plan = |owed: i64, room| {
+            let totals = Totals { debits_posted: Micros::constant(owed), ..Totals::default() };
+            plan(&tab(), &owner, &totals, room, Wish::default(), &settings, at(60))
+        };
+        assert!(matches!(plan(44_990_000, room), Plan::Wait { .. }));
+        assert!(matches!(plan(45_000_000, room), Plan::Settle { .. }));
+        // Room that runs low still counts: the owner's own limit, say.
+        assert!(matches!(plan(16_000_000, Micros::constant(20_000_000)), Plan::Settle { .. }));
     }
 
     #[test]

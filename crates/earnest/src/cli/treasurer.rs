@@ -29,7 +29,7 @@ pub enum Treasurer {
     /// Plays tabs through the treasurer's rules, and says what they paid in fees against the
     /// cheapest settlements that anybody could have made who knew all purchases beforehand.
     ///
-    /// Made-up tabs of five shapes, unless recorded ones are named. The rules are those of real
+    /// Made-up tabs of six shapes, unless recorded ones are named. The rules are those of real
     /// money, with what your settings say.
     Replay(Replay),
 }

@@ -10,7 +10,7 @@ use earnest_core::model::{EndCall, Ended, ModelCall, NewCall, cap_account, day_o
 use earnest_core::party::Owner;
 use earnest_core::tab::Tab;
 use earnest_core::time::{Timestamp, seconds_between};
-use earnest_core::treasurer::{Advice, AskAdvice, Plan, TakeAdvice, may_ask};
+use earnest_core::treasurer::{Advice, AskAdvice, Plan, TakeAdvice, may_ask, threshold};
 use futures_util::StreamExt as _;
 
 use super::paypal::FlowError;
@@ -148,7 +148,7 @@ fn figures(app: &App, tab: &Tab) -> Result<Figures, FlowError> {
         fee_now: app.settings.fee.predict(owed).to_decimal(),
         settlements_so_far: tab.settlements,
         paid_before: owner.settled_micros.to_decimal(),
-        rule_amount: app.settings.settle_at_micros.to_decimal(),
+        rule_amount: threshold(&owner, &app.settings).to_decimal(),
         rule_age_minutes: app.settings.exposure_seconds / 60,
         rule_idle_minutes: app.settings.idle_seconds / 60,
     })

@@ -1,23 +1,24 @@
-//! Made-up tabs: when agents buy, in five shapes. The same seed makes the same tabs everywhere.
+//! Made-up tabs: when agents buy, in six shapes. The same seed makes the same tabs everywhere.
 
 use earnest_core::money::Micros;
 use earnest_core::replay::{Line, Recording};
 use earnest_core::time::{Timestamp, after};
 
 /// The shapes, in turn.
-const SHAPES: [(&str, fn(&mut Dice) -> Vec<(i64, i64)>); 5] = [
+const SHAPES: [(&str, fn(&mut Dice) -> Vec<Step>); 6] = [
     ("steady", steady),
     ("bursty", bursty),
     ("long session", long),
     ("short sessions", short),
     ("idle tail", tail),
+    ("heavy", heavy),
 ];
 
 /// Tabs of every shape in turn.
 pub(super) fn recordings(tabs: u32, seed: u64) -> Vec<Recording> {
     let begin = Timestamp::from_second(1_796_000_000).unwrap_or(Timestamp::UNIX_EPOCH);
     let shapes = SHAPES.iter().cycle();
-    let make = |(number, (shape, make)): (u64, &(&str, fn(&mut Dice) -> Vec<(i64, i64)>))| {
+    let make = |(number, (shape, make)): (u64, &(&str, fn(&mut Dice) -> Vec<Step>))| {
         // Each tab has dice of its own, so that more tabs do not change the first ones.
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
         let mut at = begin;
@@ -79,6 +80,17 @@ fn tail(dice: &mut Dice) -> Vec<Step> {
     let mut steps: Vec<Step> =
         (0..work).map(|_| (dice.between(10, 90), dice.near(price))).collect();
     steps.extend((0..dice.between(3, 15)).map(|_| (dice.between(3_600, 28_800), dice.near(price))));
+    steps
+}
+
+/// Dear things, hour after hour on some days: tens to hundreds of dollars.
+fn heavy(dice: &mut Dice) -> Vec<Step> {
+    let price = dice.between(100_000, 1_000_000);
+    let mut steps = Vec::new();
+    for _ in 0..dice.between(1, 4) {
+        steps.push((dice.between(28_800, 57_600), dice.near(price)));
+        steps.extend((0..dice.between(30, 120)).map(|_| (dice.between(20, 600), dice.near(price))));
+    }
     steps
 }
 
