@@ -128,6 +128,8 @@ impl Account {
             Self::PlatformRevenue => "platform_revenue",
             Self::Losses => "losses",
             Self::Suspense => "suspense",
+            Self::ModelCosts => "model_costs",
+            Self::ModelPayable => "model_payable",
             Self::OwnerCredit(_) => "owner_credit",
             Self::OwnerDebt(_) => "owner_debt",
             Self::TabOwed(_) => "tab_owed",
