@@ -4,6 +4,8 @@
 //! event, so reading the log twice makes no second one, and a receiver that keeps ids sees it once.
 //! Nothing here signs or sends.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -11,11 +13,10 @@ use crate::id::{DeliveryId, HookId};
 use crate::intent::stamp;
 use crate::party::Principal;
 use crate::problem::{Code, Refusal};
+use crate::settings::Settings;
 use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Fingerprint, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
-/// The most endpoints that one principal has.
-pub const MAX_HOOKS: usize = 10;
 /// The most kinds of events that one endpoint names.
 pub const MAX_KINDS: usize = 30;
 /// The most attempts kept of a delivery; the first and the newest stay.
@@ -252,7 +253,12 @@ fn not_found() -> Refusal {
 
 /// Makes an endpoint.
 #[derive(Clone, Debug)]
-pub struct CreateHook(pub Hook);
+pub struct CreateHook {
+    /// It.
+    pub hook: Hook,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
+}
 
 impl Unit for CreateHook {
     type Answer = Hook;
@@ -263,22 +269,23 @@ impl Unit for CreateHook {
 
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<HookCount>(self.0.of);
-        touches.row::<Hook>(self.0.id);
+        touches.row::<HookCount>(self.hook.of);
+        touches.row::<Hook>(self.hook.id);
         touches
     }
 
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<Hook>, Stop> {
-        let count = view.row::<HookCount>(self.0.of)?.map_or(0, |row| row.count);
-        if count >= MAX_HOOKS {
-            let why = format!("there are {MAX_HOOKS} webhooks already; remove one first");
+        let count = view.row::<HookCount>(self.hook.of)?.map_or(0, |row| row.count);
+        let most = self.settings.webhook_endpoints;
+        if count >= usize::try_from(most).unwrap_or(usize::MAX) {
+            let why = format!("there are {most} webhooks already; remove one first");
             return Err(Refusal::new(Code::StateConflict, why).into());
         }
-        let mut effects = Effects::answer(self.0.clone());
-        effects.put(HookCount { of: self.0.of, count: count.saturating_add(1) })?;
-        effects.put(self.0.clone())?;
-        let data = json!({ "webhook": self.0.id, "url": self.0.url });
-        effects.event("webhook.created", &[&self.0.of], data);
+        let mut effects = Effects::answer(self.hook.clone());
+        effects.put(HookCount { of: self.hook.of, count: count.saturating_add(1) })?;
+        effects.put(self.hook.clone())?;
+        let data = json!({ "webhook": self.hook.id, "url": self.hook.url });
+        effects.event("webhook.created", &[&self.hook.of], data);
         Ok(effects)
     }
 }

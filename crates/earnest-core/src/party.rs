@@ -160,7 +160,7 @@ pub struct Agent {
     /// Its keys that count. A revoked key leaves this list in the unit that revokes it, so no hold
     /// commits for it afterwards.
     pub keys: Vec<KeyId>,
-    /// Its approvals that wait, at most [`crate::approval::MAX_WAITING`].
+    /// Its approvals that wait, at most as many as the settings say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
     /// Bounded grants it may draw on.

@@ -63,6 +63,8 @@ pub struct Parts {
     pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// What the process may cost.
+    pub limits: crate::limits::Limits,
     /// How often a stream of events says that it is alive.
     pub heartbeat: std::time::Duration,
     /// The door of agents that speak MCP over HTTP.
@@ -82,6 +84,8 @@ pub struct Inner {
     pub store: Store,
     /// Numbers the operator set.
     pub settings: Arc<Settings>,
+    /// What the process may cost.
+    pub limits: crate::limits::Limits,
     /// The issuer of every token, without a slash at the end.
     pub public_url: String,
     /// Seals secrets that rest in the books.
@@ -201,7 +205,8 @@ impl App {
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
-            attempts: Attempts::default(),
+            attempts: Attempts::new(&parts.limits),
+            limits: parts.limits,
             wake: Wake::default(),
             heartbeat: parts.heartbeat,
             feed: crate::events::Feed::default(),

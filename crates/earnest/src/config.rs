@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use earnest_core::settings::Settings;
 use earnest_paypal::{Mode, Secret};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
 use crate::models::{self, ModelsFile};
 use crate::watch::WatchFile;
+use crate::limits::Limits;
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,8 @@ pub struct File {
     pub models: ModelsFile,
     /// Numbers the rules use; each overrides its default.
     pub rules: toml::Table,
+    /// What the process may cost; each overrides its default.
+    pub limits: toml::Table,
 }
 
 /// `[server]`.
@@ -124,6 +128,8 @@ pub struct Config {
     pub models: models::Settings,
     /// Numbers the rules use.
     pub settings: Settings,
+    /// What the process may cost.
+    pub limits: Limits,
 }
 
 /// What flags and the environment say; they come before every file.
@@ -166,6 +172,7 @@ impl Config {
             metrics_listen: None,
             models: models::Settings::default(),
             settings: Settings::simulated(),
+            limits: Limits::default(),
         }
     }
 
@@ -205,6 +212,7 @@ impl Config {
             metrics_listen: file.watch.metrics_listen,
             models: models::Settings::of(file.models)?,
             settings: settings(mode, file.rules)?,
+            limits: limits(file.limits)?,
         })
     }
 }
@@ -236,13 +244,35 @@ fn settings(mode: Mode, rules: toml::Table) -> Result<Settings, ConfigError> {
         Mode::Simulated => Settings::simulated(),
         Mode::Sandbox | Mode::Live => Settings::default(),
     };
-    let wrong = |why: String| ConfigError::Value(format!("[rules]: {why}"));
-    let mut all = toml::Table::try_from(&defaults).map_err(|why| wrong(why.to_string()))?;
-    merge(&mut all, rules);
-    let settings: Settings =
+    overridden("rules", &defaults, rules, Settings::check)
+}
+
+/// The defaults, each overridden by what the files say.
+fn limits(said: toml::Table) -> Result<Limits, ConfigError> {
+    overridden("limits", &Limits::default(), said, Limits::check)
+}
+
+fn overridden<T: Serialize + DeserializeOwned>(
+    table: &str,
+    defaults: &T,
+    said: toml::Table,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, ConfigError> {
+    let wrong = |why: String| ConfigError::Value(format!("[{table}]: {why}"));
+    let mut all = toml::Table::try_from(defaults).map_err(|why| wrong(why.to_string()))?;
+    // One after the other, so that a value of the wrong type is named.
+    for (name, value) in said {
+        let mut changed = all.clone();
+        merge(&mut changed, toml::Table::from_iter([(name.clone(), value)]));
+        if let Err(why) = changed.clone().try_into::<T>() {
+            return Err(wrong(format!("`{name}`: {}", why.message())));
+        }
+        all = changed;
+    }
+    let value: T =
         all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))?;
-    settings.check().map_err(wrong)?;
-    Ok(settings)
+    check(&value).map_err(wrong)?;
+    Ok(value)
 }
 
 fn merge(base: &mut toml::Table, over: toml::Table) {

@@ -35,9 +35,6 @@ const ADVICE: Duration = Duration::from_secs(10);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
-/// How many PayPal calls are under way at once: one that hangs holds up no other.
-const CALLS: usize = 16;
-
 /// Runs the jobs until told to stop; a job that is under way is finished first.
 ///
 /// The report clock, the books and PayPal go on apart from each other: a PayPal that does not answer
@@ -226,7 +223,9 @@ pub async fn intents(app: &App) -> Result<(), FlowError> {
     let calls = due.map(|intent| async move {
         log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
     });
-    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    futures_util::stream::iter(calls)
+        .for_each_concurrent(app.limits.paypal_calls, |call| call)
+        .await;
     Ok(())
 }
 
@@ -247,7 +246,7 @@ pub async fn origins(app: &App) -> Result<(), FlowError> {
             });
         }
     }
-    futures_util::stream::iter(asks).for_each_concurrent(CALLS, |ask| ask).await;
+    futures_util::stream::iter(asks).for_each_concurrent(app.limits.paypal_calls, |ask| ask).await;
     Ok(())
 }
 
@@ -261,7 +260,9 @@ pub async fn webhooks(app: &App) -> Result<(), FlowError> {
     let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
     let due = page.items.into_iter().take_while(|event| event.next_at <= now);
     let reads = due.map(|event| async move { webhook::follow_up(app, &event).await });
-    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    futures_util::stream::iter(reads)
+        .for_each_concurrent(app.limits.paypal_calls, |read| read)
+        .await;
     Ok(())
 }
 
@@ -276,7 +277,9 @@ pub async fn reversals(app: &App) -> Result<(), FlowError> {
     let reads = due.map(|row| async move {
         log_failed("reading a reversal", &row.capture, reversal::look_at(app, &row).await);
     });
-    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    futures_util::stream::iter(reads)
+        .for_each_concurrent(app.limits.paypal_calls, |read| read)
+        .await;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ pub mod figures;
 pub mod flow;
 pub mod front;
 pub mod jobs;
+pub mod limits;
 pub mod listen;
 pub mod mcp;
 pub mod models;

@@ -22,6 +22,7 @@ use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::flow::{party, reconcile, vault};
+use crate::limits::Limits;
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, mcp, sealed, signing};
@@ -96,8 +97,8 @@ pub struct Start {
     /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
     /// vaulted with the one before is gone.
     pub vault_dev_owner: bool,
-    /// How often a stream of events says that it is alive; tests of it wait less.
-    pub heartbeat: std::time::Duration,
+    /// How often a stream of events says that it is alive, if not as set; tests of it wait less.
+    pub heartbeat: Option<std::time::Duration>,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
     /// The bug to plant, for tests of tests.
@@ -111,7 +112,7 @@ impl Default for Start {
             clock: machine_clock(),
             jobs: true,
             sim: SimConfig::default(),
-            heartbeat: std::time::Duration::from_secs(15),
+            heartbeat: None,
             timeouts: Timeouts::default(),
             vault_dev_owner: true,
             #[cfg(feature = "planted")]
@@ -198,6 +199,7 @@ impl Running {
         // On behalf of agents that speak MCP it asks itself, from where it listens.
         let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
         let front = crate::front::Front::new(&config.front, &start.clock, own);
+        let heartbeat = std::time::Duration::from_secs(config.limits.event_heartbeat_seconds);
         let app = App::new(Parts {
             store,
             settings: config.settings.clone(),
@@ -215,15 +217,16 @@ impl Running {
             webhook_id: config.webhook_id.clone(),
             payee: config.payee.clone(),
             allow_loopback: alone,
-            heartbeat: start.heartbeat,
-            mcp: std::sync::Arc::new(door(reach, address)?),
+            heartbeat: start.heartbeat.unwrap_or(heartbeat),
+            mcp: std::sync::Arc::new(door(reach, address, &config.limits)?),
+            limits: config.limits.clone(),
             #[cfg(feature = "planted")]
             planted: start.planted,
         });
         let stop = app.stopping.clone();
         let feed = app.feed.spawn(app.store.clone(), app.figures.clone(), stop.clone());
         let router = api::router(app.clone());
-        let limits = listen::Limits::default();
+        let limits = listen::Limits::from(&config.limits);
         let figures = figures_server(&config, &app, limits, stop.clone()).await?;
         let figures_address = figures.as_ref().map(|(address, _)| *address);
         let figures = figures.map(|(_, server)| server);
@@ -292,8 +295,8 @@ async fn figures_server(
 }
 
 /// What agents that speak MCP over HTTP come in by. It asks this very server.
-fn door(reach: Reach, address: SocketAddr) -> Result<mcp::Door, StartError> {
-    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach);
+fn door(reach: Reach, address: SocketAddr, limits: &Limits) -> Result<mcp::Door, StartError> {
+    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach, limits);
     door.map_err(|why| StartError::Mcp(why.to_string()))
 }
 

@@ -194,7 +194,7 @@ pub async fn create(
         since,
         created_at: app.now(),
     };
-    let hook = app.store.submit(CreateHook(hook)).await?;
+    let hook = app.store.submit(CreateHook { hook, settings: app.settings.clone() }).await?;
     Ok((StatusCode::CREATED, axum::Json(show(&hook, secret.secret))))
 }
 

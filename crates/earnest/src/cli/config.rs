@@ -12,6 +12,7 @@ use super::failure::{Ended, Failure};
 use super::output::text;
 use super::{Style, Where};
 use crate::config::{Config, Overrides, tables};
+use crate::limits::Limits;
 
 /// Settings.
 #[derive(Debug, Subcommand)]
@@ -78,6 +79,9 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
     let rules = toml::Table::try_from(&rules);
     let rules = rules.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
     add(&mut known, "rules", rules, &format!("default of {mode} mode"));
+    let limits = toml::Table::try_from(Limits::default());
+    let limits = limits.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    add(&mut known, "limits", limits, "default");
     for (path, table) in tables(overrides)? {
         add(&mut known, "", table, &path.display().to_string());
     }

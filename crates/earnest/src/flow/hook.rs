@@ -5,7 +5,6 @@
 //! event is kept twice.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -36,12 +35,6 @@ const MOST_DUE: usize = 5_000;
 const REMEMBER_EVERY: u64 = 5_000;
 /// The most deliveries that one unit makes.
 const MOST_AT_ONCE: usize = 100;
-/// How many deliveries of one endpoint a turn sends: one that hangs has the others wait for little.
-const EACH: usize = 4;
-/// How many deliveries are under way at once.
-const CALLS: usize = 16;
-/// How long a receiver may take: Standard Webhooks advises 15 to 30 seconds.
-const TIMEOUT: Duration = Duration::from_secs(20);
 /// How much of an answer is read, and how much of that is kept.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const KEPT_CHARS: usize = 200;
@@ -139,14 +132,16 @@ pub async fn send_due(app: &App) -> Result<(), FlowError> {
     let due = due.filter(|delivery| {
         let count = taken.entry(delivery.hook).or_default();
         *count = count.saturating_add(1);
-        *count <= EACH
+        *count <= app.limits.webhook_calls_per_endpoint
     });
     let calls = due.map(|delivery| async move {
         if let Err(error) = send(app, &delivery).await {
             tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
         }
     });
-    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    futures_util::stream::iter(calls)
+        .for_each_concurrent(app.limits.webhook_calls, |call| call)
+        .await;
     Ok(())
 }
 
@@ -200,7 +195,7 @@ fn call(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Call, String> {
         headers.insert(name, HeaderValue::from_str(&value).map_err(|why| why.to_string())?);
     }
     let (method, max_bytes) = (Method::POST, MAX_ANSWER_BYTES);
-    Ok(Call { method, url, headers, body, max_bytes, timeout: TIMEOUT })
+    Ok(Call { method, url, headers, body, max_bytes, timeout: app.limits.webhook_timeout() })
 }
 
 /// What is told, as the log has it: the same bytes at every attempt.

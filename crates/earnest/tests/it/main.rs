@@ -30,6 +30,7 @@ mod hooks;
 mod judge;
 mod late;
 mod logs;
+mod limits;
 mod mcp;
 mod openapi;
 mod origins;
