@@ -29,6 +29,16 @@ pub enum WebhookCheck {
     Postback,
 }
 
+impl WebhookCheck {
+    /// As settings name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Postback => "postback",
+        }
+    }
+}
+
 /// What the application is made of.
 pub struct Parts {
     /// The books.
