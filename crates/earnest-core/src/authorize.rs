@@ -47,7 +47,7 @@ pub struct AuthorizeRequest {
 }
 
 /// 201: the hold exists, here is the voucher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authorized {
     /// The purchase that holds the money.
     pub purchase: PurchaseId,
@@ -60,6 +60,8 @@ pub struct Authorized {
     /// In which currency.
     pub currency: Currency,
 }
+
+crate::shows_only!(Authorized: purchase, expires_at, amount_micros, currency);
 
 /// 202: the owner has to answer first. Nothing is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -193,7 +193,7 @@ pub enum BuildError {
 /// A call to PayPal: operation, key, path and canonical body.
 ///
 /// Serialized by an intent before the first send, read back for a repeat, never rebuilt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     operation: Operation,
     /// `PayPal-Request-Id`.
@@ -205,6 +205,8 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body: Option<String>,
 }
+
+earnest_core::shows_only!(Request: operation, key);
 
 impl Request {
     /// What it does.

@@ -28,7 +28,7 @@ wire::statuses! {
 }
 
 /// The start of vaulting; lives about 3 hours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetupToken {
     /// PayPal's id, 17 characters.
     pub id: String,
@@ -40,8 +40,10 @@ pub struct SetupToken {
     pub approve_url: Option<String>,
 }
 
+earnest_core::shows_only!(SetupToken: status);
+
 /// A vaulted method.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentToken {
     /// PayPal's id: the `vault_id` of a charge.
     pub id: String,
@@ -52,6 +54,8 @@ pub struct PaymentToken {
     /// The payer's address.
     pub email: Option<String>,
 }
+
+earnest_core::shows_only!(PaymentToken);
 
 /// What to vault.
 #[derive(Clone, Debug)]

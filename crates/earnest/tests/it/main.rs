@@ -20,6 +20,7 @@ mod cases;
 mod cli;
 mod crash;
 mod csv;
+mod debugs;
 mod dice;
 mod edge;
 mod events;
