@@ -69,8 +69,6 @@ pub struct Parts {
     pub webhook_check: WebhookCheck,
     /// The id PayPal gave our webhook.
     pub webhook_id: Option<String>,
-    /// Who is paid, if not the account that calls.
-    pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
     /// What the process may cost.
@@ -114,8 +112,6 @@ pub struct Inner {
     pub certs: CertStore,
     /// How webhooks are verified.
     pub webhook_check: WebhookCheck,
-    /// Who is paid, if not the account that calls.
-    pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
     /// The door of agents that speak MCP over HTTP.
@@ -207,7 +203,6 @@ impl App {
             webhook_check: parts.webhook_check,
             webhook_id: RwLock::new(parts.webhook_id),
             keys: RwLock::new(Arc::new(parts.keys)),
-            payee: parts.payee,
             allow_loopback: parts.allow_loopback,
             mcp: parts.mcp,
             #[cfg(feature = "planted")]

@@ -13,6 +13,7 @@ pub mod cli;
 pub mod config;
 pub mod events;
 pub mod figures;
+pub mod first;
 pub mod flow;
 pub mod front;
 pub mod jobs;

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::failure::Failure;
 use crate::config::read_secret;
-use crate::serve::DevKeys;
+use crate::first::DevKeys;
 use crate::source::random_bytes;
 
 /// Where an Earnest is looked for unless told.

@@ -50,6 +50,7 @@ mod rotation;
 mod secrets;
 mod sellers;
 mod shop;
+mod starting;
 mod tenants;
 mod tidy;
 mod vaulting;
