@@ -91,7 +91,7 @@ pub struct Paypal {
     pub webhook_id: Option<String>,
     /// `local` unless said, or `postback`.
     pub webhook_check: Option<WebhookCheck>,
-    /// The merchant account that is paid, if not the one that calls.
+    /// Refused: the account that calls is the one that is paid, until there are platforms.
     pub payee: Option<String>,
 }
 
@@ -118,8 +118,6 @@ pub struct Config {
     pub webhook_id: Option<String>,
     /// How webhooks are verified.
     pub webhook_check: WebhookCheck,
-    /// The merchant account that is paid.
-    pub payee: Option<String>,
     /// Who may ask how often, and whom proxies speak for.
     pub front: FrontConfig,
     /// An address where figures are read without a key.
@@ -167,7 +165,6 @@ impl Config {
             simulator_url: None,
             webhook_id: None,
             webhook_check: WebhookCheck::Local,
-            payee: None,
             front: FrontConfig::open(),
             metrics_listen: None,
             models: models::Settings::default(),
@@ -186,6 +183,14 @@ impl Config {
         if mode == Mode::Live && file.paypal.confirm_live.as_deref() != Some("real money") {
             let why =
                 "live mode moves real money: set confirm_live = \"real money\" under [paypal]";
+            return Err(ConfigError::Value(why.to_owned()));
+        }
+        if file.paypal.payee.is_some() {
+            // Transaction Search shows the movements of the account that calls, and of no other:
+            // a charge whose answer was lost could never be told from one that was not made.
+            let why = "[paypal]: `payee` cannot be set: the account that calls is the one that is \
+                       paid, because PayPal shows the payments of no other; leave it out, and use \
+                       the client id and secret of the account that is to be paid";
             return Err(ConfigError::Value(why.to_owned()));
         }
         let data =
@@ -207,7 +212,6 @@ impl Config {
             simulator_url: file.paypal.simulator_url,
             webhook_id: file.paypal.webhook_id,
             webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
-            payee: file.paypal.payee,
             front: file.front.into(),
             metrics_listen: file.watch.metrics_listen,
             models: models::Settings::of(file.models)?,

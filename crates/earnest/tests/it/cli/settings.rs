@@ -140,6 +140,7 @@ async fn every_setting_says_where_it_comes_from() {
         ("[limits]\nconnections = 0\n", "[limits]: `connections` is not between 1 and 1000000"),
         ("[limits]\nhead_seconds = \"x\"\n", "[limits]: `head_seconds`: "),
         ("[limits]\nhead = 1\n", "[limits]: `head`: "),
+        ("[paypal]\npayee = \"X\"\n", "[paypal]: `payee` cannot be set"),
         ("[rules]\nwebhook_endpoints = 0\n", "[rules]: `webhook_endpoints` is not between 1"),
         ("[rules]\nsign_in_links = -1\n", "[rules]: `sign_in_links`: "),
     ] {
