@@ -7,7 +7,7 @@ use earnest_core::authorize::{
 };
 use earnest_core::id::{AgentId, OwnerId, PurchaseId};
 use earnest_core::party::Principal;
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::purchase::Purchase;
 use earnest_core::quote::MAX_QUOTE_LIFE_SECONDS;
 use earnest_core::receipt::Receipt;
@@ -160,7 +160,7 @@ fn waiting(app: &App, approval: &earnest_core::approval::Approval) -> ApiResult<
     let retry_after_s = APPROVAL_POLL_SECONDS.min(left);
     let location = format!("/v1/approvals/{}", approval.id);
     let body = ApprovalNeeded {
-        status: "approval_required".to_owned(),
+        status: LocalCode::ApprovalRequired.as_str().to_owned(),
         purchase: approval.purchase,
         approval_id: approval.id,
         approval_url: format!("{}/approvals/{}", app.public_url, approval.id),

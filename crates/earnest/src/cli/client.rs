@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::quote::{canonical_url, is_loopback};
 use http::{HeaderMap, Method};
 use serde_json::Value;
@@ -105,8 +105,9 @@ impl Answer {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|why| Failure::local("not_earnest", 8, format!("unreadable answer: {why}")))
+        serde_json::from_slice(&self.body).map_err(|why| {
+            Failure::local(LocalCode::NotEarnest, 8, format!("unreadable answer: {why}"))
+        })
     }
 
     /// A header as text.
@@ -166,7 +167,8 @@ impl Client {
             builder = builder.no_proxy();
         }
         let http = builder.build();
-        let http = http.map_err(|why| Failure::local("setup_failed", 1, why.to_string()))?;
+        let http =
+            http.map_err(|why| Failure::local(LocalCode::SetupFailed, 1, why.to_string()))?;
         Ok(Self { http, base, data: reach.data(), role: reach.role })
     }
 
@@ -381,7 +383,7 @@ impl Call<'_> {
         }
         let unreachable = |why: reqwest::Error| {
             let detail = format!("no answer from {}: {}", client.base(), root_cause(&why));
-            Failure::local("earnest_unreachable", 8, detail)
+            Failure::local(LocalCode::EarnestUnreachable, 8, detail)
                 .next("earnest up, or --url where it runs")
         };
         let response = request.send().await.map_err(unreachable)?;

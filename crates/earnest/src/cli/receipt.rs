@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use earnest_core::jws::{Jwks, KeySet};
+use earnest_core::problem::LocalCode;
 use earnest_core::receipt::{Claims, Verified, verify};
 use earnest_core::time::Timestamp;
 use http::Method;
@@ -190,7 +191,7 @@ fn verdict(style: &Style, verified: Result<Verified, String>) -> Ended {
                 style.data(&json!({ "valid": false, "error": why }).to_string())?;
             }
             Err(Failure::local(
-                "verification_failed",
+                LocalCode::VerificationFailed,
                 9,
                 format!("the receipt does not verify: {why}"),
             ))

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use earnest_core::problem::LocalCode;
 use serde_json::json;
 
 use super::failure::{Ended, Failure};
@@ -27,7 +28,8 @@ pub async fn run(command: Up, style: &Style) -> Ended {
     let config = Config::load(command.place.overrides()?)?;
     let data = config.data.clone();
     let running = Running::start(config, Start::default()).await;
-    let running = running.map_err(|why| Failure::local("start_failed", 1, why.to_string()))?;
+    let running =
+        running.map_err(|why| Failure::local(LocalCode::StartFailed, 1, why.to_string()))?;
     let simulator = running.sim.as_ref().map(paypal_sim::Sim::base_url);
     let row = json!({
         "url": running.url(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use earnest_core::authorize::ApprovalNeeded;
 use earnest_core::id::PurchaseId;
 use earnest_core::money::Micros;
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::quote::{Price, body_digest};
 use earnest_sdk::{Answer, BuyError, BuyRequest, PaidFor, Payment};
 use futures_util::StreamExt as _;
@@ -267,7 +267,8 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
         }
         Err(why) => {
             let purchase = paid_for.map(|paid_for| paid_for.purchase);
-            return unknown(door, caller, id, purchase, "answer_broken", &why).await;
+            return unknown(door, caller, id, purchase, LocalCode::AnswerBroken.as_str(), &why)
+                .await;
         }
     };
     let mut fetched = match (paid_for, status.is_success()) {
@@ -473,7 +474,7 @@ pub(super) async fn quote(door: &Door, caller: &Caller, args: &AskQuote) -> Quot
         .method()
         .is_ok_and(|method| ![Method::GET, Method::HEAD, Method::POST].contains(&method))
     {
-        return no("method_not_allowed", "quote asks with GET, HEAD or POST");
+        return no(Code::MethodNotAllowed.as_str(), "quote asks with GET, HEAD or POST");
     }
     let request = match asked.request(door, caller) {
         Ok(request) => request,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use earnest_core::problem::Code;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, CustomRequest,
     CustomResult, ElicitRequest, ElicitRequestParams, ErrorCode, GetTaskParams, GetTaskResult,
@@ -63,7 +64,7 @@ impl Server {
         let Some(_place) = self.door.place(caller) else {
             let most = self.door.calls_per_agent;
             let why = format!("busy: an agent may have {most} calls at once");
-            let data = json!({ "code": "rate_limited", "retry_after_s": 1 });
+            let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });
             return Err(ErrorData::new(ErrorCode(-32000), why, Some(data)));
         };
         let door = &self.door;

@@ -40,7 +40,7 @@ const SECRET: [&str; 26] = [
 /// What is named so and may be shown, and why.
 const SHOWN: [(&str, &str, &str); 1] = [("Payee", "email", "the merchant's own address")];
 
-fn sources() -> Vec<PathBuf> {
+pub fn sources() -> Vec<PathBuf> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
