@@ -124,3 +124,25 @@ pub fn certainly_not_run(claimed: &Claimed, exchange: &Exchange) -> bool {
     let unsent = matches!(exchange.outcome, Outcome::Unknown { sent: false, .. });
     first && (unsent || matches!(exchange.outcome, Outcome::Retry { .. }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use earnest_core::id::{SettlementId, VaultId};
+    use earnest_paypal::Operation;
+
+    /// The rules keep their own numbers, since they know nothing of PayPal; here both are known.
+    #[test]
+    fn the_rules_know_how_long_paypal_keeps_a_key() {
+        let vault = VaultId::from_value(1);
+        for (purpose, operation) in [
+            (Purpose::Settlement(SettlementId::from_value(1)), Operation::OrderChargeVaulted),
+            (Purpose::VaultSetup(vault), Operation::SetupTokenCreate),
+            (Purpose::VaultToken(vault), Operation::PaymentTokenCreate),
+        ] {
+            let kept = operation.key_retention().unwrap().as_secs();
+            let half_an_hour = 1800;
+            assert_eq!(purpose.repeat_seconds().unsigned_abs(), kept - half_an_hour, "{operation}");
+        }
+    }
+}
