@@ -198,11 +198,19 @@ impl Client {
         }
         let name = role.as_str().to_ascii_uppercase();
         let mut step = format!("set EARNEST_{name}_KEY_FILE to a file that holds the key");
+        if is_loopback(&self.base) {
+            step.push_str("; or run it in the folder of earnest up, or name its books with --data");
+        }
         let first = self.data.join("operator.key");
         if role == Role::Operator && first.is_file() {
             step = format!("EARNEST_OPERATOR_KEY_FILE={}", first.display());
         }
-        let why = format!("there is no {} key", role.as_str());
+        let why = format!(
+            "there is no {} key: EARNEST_{name}_KEY_FILE and EARNEST_{name}_KEY are not set, and \
+             there is no `{}`",
+            role.as_str(),
+            self.data.join("dev-keys.json").display()
+        );
         Err(Failure::from(Refusal::new(Code::Unauthenticated, why)).next(step))
     }
 

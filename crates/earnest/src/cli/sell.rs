@@ -85,7 +85,7 @@ pub async fn run(command: Sell, style: &Style) -> Ended {
     };
     let failed = |why: std::io::Error| {
         let why = format!("cannot listen on {}: {why}", command.listen);
-        Failure::local(LocalCode::ListenerFailed, 1, why)
+        Failure::local(LocalCode::ListenerFailed, 1, why).next(super::up::ELSEWHERE)
     };
     let listener = TcpListener::bind(command.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
