@@ -14,6 +14,7 @@ pub mod config;
 pub mod events;
 pub mod figures;
 pub mod first;
+pub mod flight;
 pub mod flow;
 pub mod front;
 pub mod jobs;

@@ -119,29 +119,37 @@ fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
     deliveries
 }
 
-/// Sends what is due, many at once, a few of each endpoint.
+/// What is due, oldest first.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
+    let now = app.now();
+    let reader = app.store.reader();
+    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
+    Ok(page.items.into_iter().take_while(|delivery| delivery.next_at <= now).collect())
+}
+
+/// Sends one delivery, if it is still due.
+pub async fn deliver(app: &App, delivery: &Delivery) {
+    if let Err(error) = send(app, delivery).await {
+        tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+    }
+}
+
+/// Sends what is due, many at once, a few of each endpoint, and waits for all of it.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn send_due(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
     let mut taken: HashMap<HookId, usize> = HashMap::new();
-    let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
-    let due = due.filter(|delivery| {
+    let due = due(app)?.into_iter().filter(|delivery| {
         let count = taken.entry(delivery.hook).or_default();
         *count = count.saturating_add(1);
         *count <= app.limits.webhook_calls_per_endpoint
     });
-    let calls = due.map(|delivery| async move {
-        if let Err(error) = send(app, &delivery).await {
-            tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
-        }
-    });
-    futures_util::stream::iter(calls)
-        .for_each_concurrent(app.limits.webhook_calls, |call| call)
-        .await;
+    let calls = due.map(|delivery| async move { deliver(app, &delivery).await });
+    futures_util::stream::iter(calls).for_each_concurrent(app.limits.webhook_calls, |it| it).await;
     Ok(())
 }
 

@@ -236,3 +236,32 @@ async fn endpoints_are_their_holders_own_and_lead_to_the_public_internet() {
     }
     check(json!({ "url": "https://a.example/" }), "state_conflict").await;
 }
+
+/// An endpoint that takes the request and never answers holds up its own deliveries only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_endpoint_holds_up_no_other() {
+    let world = World::in_real_time().await;
+    let stalled = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", stalled.local_addr().unwrap());
+    let holding = Arc::new(Mutex::new(Vec::new()));
+    let held = holding.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = stalled.accept().await {
+            held.lock().unwrap().push(stream);
+        }
+    });
+    let good = Receiver::begin(&[]).await;
+    hook(&world, "owner", json!({ "url": url })).await;
+    hook(&world, "owner", json!({ "url": good.url, "kinds": ["owner.*"] })).await;
+    let limits = &world.earnest.app.limits;
+    let begun = std::time::Instant::now();
+    for round in 1..=4 {
+        two_events(&world).await;
+        crate::world::until("the other endpoint is told", || good.got().len() == 2 * round).await;
+    }
+    // By then the first request of the stalled one has not even timed out.
+    assert!(begun.elapsed() < limits.webhook_timeout());
+    // And it has no more of them than it may.
+    let open = holding.lock().unwrap().len();
+    assert!((1..=limits.webhook_calls_per_endpoint).contains(&open), "{open}");
+}
