@@ -30,6 +30,8 @@ pub struct Settings {
     pub approvals_waiting: u32,
     /// How many endpoints for outgoing webhooks one principal has.
     pub webhook_endpoints: u32,
+    /// How long a delivery of an outgoing webhook that ended is kept.
+    pub webhook_keep_seconds: i64,
     /// How long after a voucher's end a hold waits for the seller's report, in seconds of report
     /// clock. A seller that lost its network for a few minutes still gets paid.
     pub report_grace_seconds: i64,
@@ -88,6 +90,7 @@ impl Default for Settings {
             sign_in_browsers: 20,
             approvals_waiting: 20,
             webhook_endpoints: 10,
+            webhook_keep_seconds: 30 * 24 * 3600,
             report_grace_seconds: 15 * 60,
             hold_limit_seconds: 24 * 3600,
             idle_seconds: 30 * 60,
@@ -146,6 +149,7 @@ impl Settings {
             ("sign_in_idle_seconds", self.sign_in_idle_seconds),
             ("sign_in_most_seconds", self.sign_in_most_seconds),
             ("sign_in_link_seconds", self.sign_in_link_seconds),
+            ("webhook_keep_seconds", self.webhook_keep_seconds),
             ("report_grace_seconds", self.report_grace_seconds),
             ("hold_limit_seconds", self.hold_limit_seconds),
             ("idle_seconds", self.idle_seconds),

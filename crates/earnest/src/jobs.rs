@@ -31,8 +31,8 @@ use crate::signing;
 const TICK: Duration = Duration::from_secs(5);
 /// How often jobs look without being woken.
 pub const LOOK: Duration = Duration::from_secs(1);
-/// How often it is looked for origins that have to be asked again.
-const PROOFS: Duration = Duration::from_secs(60);
+/// How often it is looked for origins that have to be asked again, and for what can be cleared away.
+const SELDOM: Duration = Duration::from_secs(60);
 /// How often it is looked for tabs that the advisor may be asked about.
 const ADVICE: Duration = Duration::from_secs(10);
 /// How much one look takes on.
@@ -51,8 +51,10 @@ pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
             turns(app, stop, treasurer).instrument(error_span!("job", job = "treasurer")),
             turns(app, stop, receipts).instrument(error_span!("job", job = "receipts")),
             turns(app, stop, records).instrument(error_span!("job", job = "records")),
-            proofs(app, stop).instrument(error_span!("job", job = "proofs")),
-            advice(app, stop).instrument(error_span!("job", job = "advice")),
+            paced(app, stop, SELDOM, origins).instrument(error_span!("job", job = "proofs")),
+            paced(app, stop, SELDOM, reload).instrument(error_span!("job", job = "keys")),
+            paced(app, stop, SELDOM, hook::clear).instrument(error_span!("job", job = "clearing")),
+            paced(app, stop, ADVICE, advisor::look).instrument(error_span!("job", job = "advice")),
             fan_out(app, stop).instrument(error_span!("job", job = "fan_out")),
             calls(app, stop).instrument(error_span!("job", job = "calls")),
             told(app, stop).instrument(error_span!("job", job = "webhooks")),
@@ -134,33 +136,32 @@ async fn clock(app: &App, stop: &CancellationToken) {
     }
 }
 
-async fn proofs(app: &App, stop: &CancellationToken) {
-    let mut turn = tokio::time::interval(PROOFS);
+/// A job of one piece, now and then.
+async fn paced<'a, F>(
+    app: &'a App,
+    stop: &CancellationToken,
+    every: Duration,
+    job: impl Fn(&'a App) -> F,
+) where
+    F: Future<Output = Result<(), FlowError>>,
+{
+    let mut turn = tokio::time::interval(every);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = turn.tick() => {
-                log_turn(origins(app).await);
-                // Another process may have rotated keys.
-                if let Err(error) = signing::reload(app) {
-                    tracing::error!(%error, "the signing keys cannot be read again");
-                }
-            }
+            _ = turn.tick() => {}
         }
+        log_turn(job(app).await);
     }
 }
 
-/// Apart from the others, since a model may take its time.
-async fn advice(app: &App, stop: &CancellationToken) {
-    let mut turn = tokio::time::interval(ADVICE);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => log_turn(advisor::look(app).await),
-        }
+/// Another process may have rotated keys.
+async fn reload(app: &App) -> Result<(), FlowError> {
+    if let Err(error) = signing::reload(app) {
+        tracing::error!(%error, "the signing keys cannot be read again");
     }
+    Ok(())
 }
 
 async fn fan_out(app: &App, stop: &CancellationToken) {
@@ -205,7 +206,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     receipts(app).await?;
     advisor::look(app).await?;
     hook::fan_out(app, &mut None).await?;
-    hook::send_due(app).await
+    hook::send_due(app).await?;
+    hook::clear(app).await
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {

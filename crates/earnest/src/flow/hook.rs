@@ -10,10 +10,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use earnest_core::hook::{
-    Attempt, Attempted, ClaimDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
+    Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
 };
 use earnest_core::id::HookId;
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::time::after;
 use earnest_store::EventAt;
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::StreamExt as _;
@@ -65,6 +66,35 @@ pub fn new_secret(app: &App, id: &str, scheme: Scheme) -> Result<NewSecret, Refu
         Scheme::V1 => (None, Some(format!("whsec_{}", STANDARD.encode(secret.as_slice())))),
     };
     Ok(NewSecret { sealed, public_key, secret: shown })
+}
+
+/// The secret of an endpoint as it was shown when it was made; none where the scheme has no shared
+/// one.
+///
+/// # Errors
+/// `internal` where it cannot be opened.
+pub fn shown_secret(app: &App, hook: &Hook) -> Result<Option<String>, Refusal> {
+    if hook.scheme == Scheme::V1a {
+        return Ok(None);
+    }
+    let secret = app.sealer.open_secret(&hook.id.to_string(), &hook.sealed);
+    let secret = secret.map_err(|_| Refusal::new(Code::Internal, "the key cannot be opened"))?;
+    Ok(Some(format!("whsec_{}", STANDARD.encode(&*secret))))
+}
+
+/// Clears away deliveries that ended longer ago than they are kept.
+///
+/// # Errors
+/// When the books cannot be read or written.
+pub async fn clear(app: &App) -> Result<(), FlowError> {
+    let (now, keep) = (app.now(), app.settings.webhook_keep_seconds);
+    let reader = app.store.reader();
+    let page = reader.list::<Delivery>("hook_deliveries.ended", "", None, MOST_DUE, false)?;
+    for old in page.items.iter().take_while(|old| after(old.created_at, keep) <= now) {
+        let unit = ClearDelivery { delivery: old.id, settings: app.settings.clone() };
+        app.store.submit(unit).await?;
+    }
+    Ok(())
 }
 
 /// Looks through what the log got since the last time, and makes deliveries of what endpoints want.

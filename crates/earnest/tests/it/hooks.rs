@@ -265,3 +265,42 @@ async fn a_stalled_endpoint_holds_up_no_other() {
     let open = holding.lock().unwrap().len();
     assert!((1..=limits.webhook_calls_per_endpoint).contains(&open), "{open}");
 }
+
+/// Whoever lost the answer asks again under the same key, and gets the same endpoint and secret.
+#[tokio::test]
+async fn a_webhook_is_made_once_under_an_idempotency_key() {
+    let world = World::new().await;
+    let body = json!({ "url": "https://a.example/", "scheme": "v1" });
+    let make = async |body: &Value| {
+        let headers = [("idempotency-key", "once")];
+        world.call_with("owner", Method::POST, "/v1/webhooks", Some(body.clone()), &headers).await
+    };
+    let first = make(&body).await.expect(201);
+    assert!(first["secret"].as_str().unwrap().starts_with("whsec_"));
+    assert_eq!(make(&body).await.expect(201), first);
+    let other = make(&json!({ "url": "https://b.example/" })).await;
+    assert_eq!(other.refusal(), "idempotency_conflict");
+    let listed = world.get("owner", "/v1/webhooks").await.expect(200);
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+}
+
+/// A delivery that ended is shown as long as it is kept, and is not told again afterwards.
+#[tokio::test]
+async fn deliveries_are_cleared_away_after_their_time() {
+    let mut config = earnest::config::Config::simulated();
+    config.settings.webhook_keep_seconds = 100;
+    let world = World::with(config, paypal_sim::SimConfig::default()).await;
+    let receiver = Receiver::begin(&[]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url })).await;
+    two_events(&world).await;
+    world.jobs().await;
+    assert_eq!((receiver.got().len(), deliveries(&world, "owner", &made).await.len()), (2, 2));
+    world.advance(99);
+    world.jobs().await;
+    assert_eq!(deliveries(&world, "owner", &made).await.len(), 2);
+    world.advance(1);
+    world.jobs().await;
+    assert!(deliveries(&world, "owner", &made).await.is_empty());
+    world.jobs().await;
+    assert_eq!(receiver.got().len(), 2);
+}
