@@ -291,7 +291,7 @@ async fn deliveries_are_cleared_away_after_their_time() {
     config.settings.webhook_keep_seconds = 100;
     let world = World::with(config, paypal_sim::SimConfig::default()).await;
     let receiver = Receiver::begin(&[]).await;
-    let made = hook(&world, "owner", json!({ "url": receiver.url })).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url, "kinds": ["owner.*"] })).await;
     two_events(&world).await;
     world.jobs().await;
     assert_eq!((receiver.got().len(), deliveries(&world, "owner", &made).await.len()), (2, 2));
