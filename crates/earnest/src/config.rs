@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
 use crate::models::{self, ModelsFile};
-use crate::watch::WatchFile;
 use crate::limits::Limits;
+use crate::watch::WatchFile;
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
