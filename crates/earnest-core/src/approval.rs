@@ -14,8 +14,9 @@ use crate::quote::Quote;
 use crate::time::Timestamp;
 use crate::unit::{Fingerprint, ListEntry, Record, rank};
 
-/// At most so many approvals wait for one agent.
-pub const MAX_WAITING: usize = 20;
+/// The most that [`approvals_waiting`](crate::settings::Settings::approvals_waiting) may be: all of
+/// them stand on one row.
+pub const MAX_WAITING: u32 = 200;
 /// At most so many live grants stand under one agent.
 pub const MAX_GRANTS: usize = 20;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::admin::OriginHolders;
-use crate::approval::{Approval, ApprovalState, Grant, MAX_WAITING, Waiting, binding};
+use crate::approval::{Approval, ApprovalState, Grant, Waiting, binding};
 use crate::id::{
     AgentId, ApprovalId, GrantId, KeyId, OwnerId, PurchaseId, SellerId, SessionId, TabId,
     TransferId, VoucherId,
@@ -47,7 +47,7 @@ pub struct AuthorizeRequest {
 }
 
 /// 201: the hold exists, here is the voucher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authorized {
     /// The purchase that holds the money.
     pub purchase: PurchaseId,
@@ -60,6 +60,8 @@ pub struct Authorized {
     /// In which currency.
     pub currency: Currency,
 }
+
+crate::shows_only!(Authorized: purchase, expires_at, amount_micros, currency);
 
 /// 202: the owner has to answer first. Nothing is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -547,8 +549,9 @@ impl Authorize {
         };
         let known = known.filter(|approval| approval.state == ApprovalState::Waiting).cloned();
         let new = known.is_none();
-        if new && agent.waiting.len() >= MAX_WAITING {
-            let why = format!("{MAX_WAITING} purchases of this agent wait for their owner already");
+        let most = self.settings.approvals_waiting;
+        if new && agent.waiting.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
+            let why = format!("{most} purchases of this agent wait for their owner already");
             let refusal = Refusal::denied(Reason::RateLimit, why).retry_after(60);
             return deny(purchase, refusal);
         }

@@ -4,18 +4,20 @@
 //! event, so reading the log twice makes no second one, and a receiver that keeps ids sees it once.
 //! Nothing here signs or sends.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::admin::repeated;
 use crate::id::{DeliveryId, HookId};
 use crate::intent::stamp;
 use crate::party::Principal;
 use crate::problem::{Code, Refusal};
+use crate::settings::Settings;
 use crate::time::{Timestamp, after};
-use crate::unit::{Effects, Fingerprint, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{Effects, Fingerprint, Key, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
-/// The most endpoints that one principal has.
-pub const MAX_HOOKS: usize = 10;
 /// The most kinds of events that one endpoint names.
 pub const MAX_KINDS: usize = 30;
 /// The most attempts kept of a delivery; the first and the newest stay.
@@ -207,6 +209,9 @@ pub struct Delivery {
     pub next_at: Timestamp,
     /// When it was made.
     pub created_at: Timestamp,
+    /// Whether it was cleared away: only that it was made is kept, so that it is made once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cleared: bool,
 }
 
 impl Delivery {
@@ -226,6 +231,7 @@ impl Delivery {
             attempts: Vec::new(),
             next_at: now,
             created_at: now,
+            cleared: false,
         }
     }
 }
@@ -237,12 +243,19 @@ impl Record for Delivery {
         self.id.to_string()
     }
     fn lists(&self) -> Vec<ListEntry> {
-        let at = format!("{:020}.{:06}", self.seq, self.index);
-        let mut lists = vec![ListEntry::new("hook_deliveries", self.hook, at)];
-        if self.state == DeliveryState::Waiting {
-            lists.push(ListEntry::new("hook_deliveries.due", "", stamp(self.next_at)));
+        if self.cleared {
+            return Vec::new();
         }
-        lists
+        let at = format!("{:020}.{:06}", self.seq, self.index);
+        let then = match self.state {
+            DeliveryState::Waiting => {
+                ListEntry::new("hook_deliveries.due", "", stamp(self.next_at))
+            }
+            DeliveryState::Delivered | DeliveryState::Failed => {
+                ListEntry::new("hook_deliveries.ended", "", stamp(self.created_at))
+            }
+        };
+        vec![ListEntry::new("hook_deliveries", self.hook, at), then]
     }
 }
 
@@ -252,7 +265,14 @@ fn not_found() -> Refusal {
 
 /// Makes an endpoint.
 #[derive(Clone, Debug)]
-pub struct CreateHook(pub Hook);
+pub struct CreateHook {
+    /// It.
+    pub hook: Hook,
+    /// The client's name for this creation.
+    pub key: Option<String>,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
+}
 
 impl Unit for CreateHook {
     type Answer = Hook;
@@ -261,24 +281,42 @@ impl Unit for CreateHook {
         "hook.create"
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn key(&self) -> Option<Key> {
+        let (hook, name) = (&self.hook, self.key.clone()?);
+        let scheme = if hook.scheme == Scheme::V1 { "v1" } else { "v1a" };
+        let kinds = hook.kinds.join(" ");
+        let fingerprint =
+            Fingerprint::of(&[hook.url.as_bytes(), kinds.as_bytes(), scheme.as_bytes()]);
+        Some(Key { scope: hook.of.to_string(), family: "webhook", name, fingerprint })
+    }
+
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<HookCount>(self.0.of);
-        touches.row::<Hook>(self.0.id);
+        if let Ok(Some(known)) = repeated(view) {
+            touches.row::<Hook>(known);
+            return touches;
+        }
+        touches.row::<HookCount>(self.hook.of);
+        touches.row::<Hook>(self.hook.id);
         touches
     }
 
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<Hook>, Stop> {
-        let count = view.row::<HookCount>(self.0.of)?.map_or(0, |row| row.count);
-        if count >= MAX_HOOKS {
-            let why = format!("there are {MAX_HOOKS} webhooks already; remove one first");
+        if let Some(known) = repeated(view)? {
+            return Ok(Effects::answer(view.need::<Hook>(known)?.clone()));
+        }
+        let count = view.row::<HookCount>(self.hook.of)?.map_or(0, |row| row.count);
+        let most = self.settings.webhook_endpoints;
+        if count >= usize::try_from(most).unwrap_or(usize::MAX) {
+            let why = format!("there are {most} webhooks already; remove one first");
             return Err(Refusal::new(Code::StateConflict, why).into());
         }
-        let mut effects = Effects::answer(self.0.clone());
-        effects.put(HookCount { of: self.0.of, count: count.saturating_add(1) })?;
-        effects.put(self.0.clone())?;
-        let data = json!({ "webhook": self.0.id, "url": self.0.url });
-        effects.event("webhook.created", &[&self.0.of], data);
+        let mut effects = Effects::answer(self.hook.clone());
+        effects.put(HookCount { of: self.hook.of, count: count.saturating_add(1) })?;
+        effects.put(self.hook.clone())?;
+        let data = json!({ "webhook": self.hook.id, "url": self.hook.url });
+        effects.event("webhook.created", &[&self.hook.of], data);
+        effects.bind(self.hook.id);
         Ok(effects)
     }
 }
@@ -363,6 +401,41 @@ impl Unit for FanOut {
         }
         if self.seq > known {
             effects.put(HookCursor { seq: self.seq })?;
+        }
+        Ok(effects)
+    }
+}
+
+/// Clears away a delivery that ended long ago: its attempts, and its place in every list.
+#[derive(Clone, Debug)]
+pub struct ClearDelivery {
+    /// Which.
+    pub delivery: DeliveryId,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
+}
+
+impl Unit for ClearDelivery {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "hook.clear"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Delivery>(self.delivery);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let row = view.need::<Delivery>(self.delivery)?;
+        let mut effects = Effects::answer(());
+        if row.state != DeliveryState::Waiting
+            && !row.cleared
+            && now >= after(row.created_at, self.settings.webhook_keep_seconds)
+        {
+            effects.put(Delivery { cleared: true, attempts: Vec::new(), ..row.clone() })?;
         }
         Ok(effects)
     }
@@ -506,7 +579,7 @@ impl Unit for Resend {
         let hook = view.row::<Hook>(self.hook)?;
         let hook = hook.filter(|hook| hook.of == self.of).ok_or_else(not_found)?;
         let row = view.row::<Delivery>(self.delivery)?.filter(|row| row.hook == self.hook);
-        let Some(row) = row else {
+        let Some(row) = row.filter(|row| !row.cleared) else {
             return Err(Refusal::new(Code::NotFound, "no such delivery").into());
         };
         if hook.state != HookState::Active {
@@ -549,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_one_delivery_an_endpoint() {
+    fn the_id_of_a_delivery_is_made_of_its_event_and_endpoint() {
         let delivery = |hook: u128, seq, index| {
             Delivery::new(HookId::from_value(hook), seq, index, "k", Timestamp::UNIX_EPOCH).id
         };

@@ -93,7 +93,7 @@ pub struct Evidence {
 const MAX_EVIDENCE: usize = 40;
 
 /// A PayPal call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// Its id.
     pub id: IntentId,
@@ -164,6 +164,8 @@ pub struct Intent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
+
+crate::shows_only!(Intent: id, owner, purpose, key, invoice_id, amount_micros, request_sha256, state, created_at, first_sent_at, last_sent_at, sends, fence, lease, next_at, paypal_order, paypal_capture, issue, read_only, doubtful, confirmed, evidence);
 
 impl Intent {
     /// A planned call.

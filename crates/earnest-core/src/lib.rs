@@ -46,6 +46,7 @@ pub mod report;
 pub mod reversal;
 pub mod settings;
 pub mod settlement;
+mod shown;
 pub mod sign_in;
 pub mod suspense;
 pub mod tab;

@@ -13,6 +13,7 @@
 
 use std::fmt;
 
+use crate::problem::Code;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
@@ -49,12 +50,12 @@ pub enum AmountError {
 
 impl AmountError {
     /// The stable code of the error table.
-    pub fn code(self) -> &'static str {
+    pub const fn code(self) -> Code {
         match self {
-            Self::Invalid => "amount_invalid",
-            Self::NotPositive => "amount_not_positive",
-            Self::OutOfRange => "amount_out_of_range",
-            Self::Currency => "currency_unsupported",
+            Self::Invalid => Code::AmountInvalid,
+            Self::NotPositive => Code::AmountNotPositive,
+            Self::OutOfRange => Code::AmountOutOfRange,
+            Self::Currency => Code::CurrencyUnsupported,
         }
     }
 }

@@ -68,7 +68,7 @@ pub struct SmallSettlement {
 }
 
 /// A vaulted way to pay, as far as settlements need to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Funding {
     /// Our row about it.
     pub vault: VaultId,
@@ -81,6 +81,8 @@ pub struct Funding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email_sha256: Option<String>,
 }
+
+crate::shows_only!(Funding: vault);
 
 impl Funding {
     /// Everything that the account behind it is known by.
@@ -160,7 +162,7 @@ pub struct Agent {
     /// Its keys that count. A revoked key leaves this list in the unit that revokes it, so no hold
     /// commits for it afterwards.
     pub keys: Vec<KeyId>,
-    /// Its approvals that wait, at most [`crate::approval::MAX_WAITING`].
+    /// Its approvals that wait, at most as many as the settings say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
     /// Bounded grants it may draw on.
@@ -213,7 +215,7 @@ impl Record for RateWindow {
 }
 
 /// Who is paid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seller {
     /// Its id.
     pub id: SellerId,
@@ -231,6 +233,8 @@ pub struct Seller {
     /// Its keys that count.
     pub keys: Vec<KeyId>,
 }
+
+crate::shows_only!(Seller: id, name, created_at, origins, commission_ppm, keys);
 
 /// Where a seller's resources live.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -157,6 +157,66 @@ impl Code {
     }
 }
 
+macro_rules! local_codes {
+    ($($name:ident = $text:literal, $title:literal;)*) => {
+        /// A code that no Earnest answers: what its own clients, the SDK's buyer, the command line and
+        /// the MCP tools, say of what never got there or came back broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum LocalCode {
+            $(#[doc = $title] $name,)*
+        }
+
+        impl LocalCode {
+            /// Every code, in the table's order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The code as programs read it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// One sentence for people; the same for every use of the code.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+local_codes! {
+    Usage = "usage", "The command was not given what it needs";
+    Declined = "declined", "The person who was asked said no";
+    Interrupted = "interrupted", "The command was interrupted";
+    FileUnusable = "file_unusable", "A file cannot be read or written";
+    OutputFailed = "output_failed", "The answer could not be written";
+    SetupFailed = "setup_failed", "The client could not be set up";
+    StartFailed = "start_failed", "The server could not be started";
+    ListenerFailed = "listener_failed", "The address cannot be listened on";
+    NoncesUnusable = "nonces_unusable", "What was sold before cannot be read or written";
+    EarnestUnreachable = "earnest_unreachable", "No Earnest answered";
+    NotEarnest = "not_earnest", "What answered is no Earnest";
+    SellerUnreachable = "seller_unreachable", "The seller did not answer";
+    PaypalUnreachable = "paypal_unreachable", "PayPal did not answer";
+    WebhookRefused = "webhook_refused", "PayPal did not register the webhook";
+    InsecureResource = "insecure_resource", "What is to be bought is not behind TLS";
+    QuoteMismatch = "quote_mismatch", "The quote is not for what was asked";
+    PriceAboveMax = "price_above_max", "The price is above what may be paid";
+    ApprovalRequired = "approval_required", "The owner has to answer first";
+    RedirectRefused = "redirect_refused", "The seller redirects what was paid for";
+    AnswerLost = "answer_lost", "It was paid for, and no answer came";
+    AnswerBroken = "answer_broken", "The answer broke off";
+    AnswerUnreadable = "answer_unreadable", "The answer is not what was expected";
+    ReceiptInvalid = "receipt_invalid", "The receipt does not verify";
+    VerificationFailed = "verification_failed", "The receipt does not verify with those keys";
+    BooksUnbalanced = "books_unbalanced", "The books do not add up";
+}
+
+impl fmt::Display for LocalCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -318,13 +378,7 @@ impl std::error::Error for Refusal {}
 
 impl From<AmountError> for Refusal {
     fn from(error: AmountError) -> Self {
-        let code = match error {
-            AmountError::Invalid => Code::AmountInvalid,
-            AmountError::NotPositive => Code::AmountNotPositive,
-            AmountError::OutOfRange => Code::AmountOutOfRange,
-            AmountError::Currency => Code::CurrencyUnsupported,
-        };
-        Self::new(code, error.to_string())
+        Self::new(error.code(), error.to_string())
     }
 }
 
@@ -335,8 +389,9 @@ mod tests {
 
     #[test]
     fn every_code_reads_back_and_stands_once() {
-        let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
-        assert_eq!(names.len(), Code::ALL.len());
+        let names = Code::ALL.iter().map(|code| code.as_str());
+        let names: BTreeSet<_> = names.chain(LocalCode::ALL.iter().map(|c| c.as_str())).collect();
+        assert_eq!(names.len(), Code::ALL.len() + LocalCode::ALL.len());
         for code in Code::ALL {
             assert_eq!(Code::parse(code.as_str()), Some(*code));
             let json = serde_json::to_value(code).unwrap();

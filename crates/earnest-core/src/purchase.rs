@@ -234,7 +234,11 @@ impl Record for Purchase {
         self.id.to_string()
     }
     fn lists(&self) -> Vec<ListEntry> {
-        let mut lists = vec![ListEntry::new("purchases", self.owner, self.id)];
+        let mut lists = vec![
+            ListEntry::new("purchases", self.owner, self.id),
+            // Of its own, so that neither a short page nor a cursor tells what other agents do.
+            ListEntry::new("purchases.agent", self.agent, self.id),
+        ];
         if let (PurchaseState::Held, Some(by)) = (self.state, self.report_by) {
             lists.push(ListEntry::new("holds.due", "", format!("{:016}", by.max(0))));
         }

@@ -141,7 +141,7 @@ pub fn verify(token: &str, keys: &KeySet) -> Result<Verified, BadToken> {
 }
 
 /// A signed receipt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// Its id: 128 bits of which 80 are random, and its public address.
     pub id: ReceiptId,
@@ -156,6 +156,8 @@ pub struct Receipt {
     /// When it was signed.
     pub signed_at: Timestamp,
 }
+
+crate::shows_only!(Receipt: id, owner, settlement, signed_at);
 
 impl Record for Receipt {
     const KIND: &'static str = "receipt";

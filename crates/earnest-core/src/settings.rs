@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval::MAX_WAITING;
 use crate::fee::Schedule;
 use crate::money::Micros;
 
@@ -19,6 +20,18 @@ pub struct Settings {
     pub sign_in_idle_seconds: i64,
     /// How long a browser stays signed in, however much it is used.
     pub sign_in_most_seconds: i64,
+    /// How long a sign-in link counts.
+    pub sign_in_link_seconds: i64,
+    /// How many sign-in links are made for one owner in `sign_in_link_seconds`.
+    pub sign_in_links: u32,
+    /// How many browsers of one owner are signed in; one more ends the oldest.
+    pub sign_in_browsers: u32,
+    /// How many purchases of one agent wait for its owner.
+    pub approvals_waiting: u32,
+    /// How many endpoints for outgoing webhooks one principal has.
+    pub webhook_endpoints: u32,
+    /// How long a delivery of an outgoing webhook that ended is kept.
+    pub webhook_keep_seconds: i64,
     /// How long after a voucher's end a hold waits for the seller's report, in seconds of report
     /// clock. A seller that lost its network for a few minutes still gets paid.
     pub report_grace_seconds: i64,
@@ -72,6 +85,12 @@ impl Default for Settings {
             approval_ttl_seconds: 15 * 60,
             sign_in_idle_seconds: 12 * 3600,
             sign_in_most_seconds: 7 * 24 * 3600,
+            sign_in_link_seconds: 10 * 60,
+            sign_in_links: 10,
+            sign_in_browsers: 20,
+            approvals_waiting: 20,
+            webhook_endpoints: 10,
+            webhook_keep_seconds: 30 * 24 * 3600,
             report_grace_seconds: 15 * 60,
             hold_limit_seconds: 24 * 3600,
             idle_seconds: 30 * 60,
@@ -127,6 +146,10 @@ impl Settings {
         ];
         let times = [
             ("approval_ttl_seconds", self.approval_ttl_seconds),
+            ("sign_in_idle_seconds", self.sign_in_idle_seconds),
+            ("sign_in_most_seconds", self.sign_in_most_seconds),
+            ("sign_in_link_seconds", self.sign_in_link_seconds),
+            ("webhook_keep_seconds", self.webhook_keep_seconds),
             ("report_grace_seconds", self.report_grace_seconds),
             ("hold_limit_seconds", self.hold_limit_seconds),
             ("idle_seconds", self.idle_seconds),
@@ -137,8 +160,18 @@ impl Settings {
         if let Some((name, _)) = times.iter().find(|(_, seconds)| *seconds < 1) {
             return Err(format!("`{name}` is less than a second"));
         }
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, why)) => Err((*why).to_owned()),
+        if let Some((_, why)) = rules.iter().find(|(holds, _)| !holds) {
+            return Err((*why).to_owned());
+        }
+        // Each stands on a row that is read whole.
+        let counts = [
+            ("sign_in_links", self.sign_in_links, 1_000),
+            ("sign_in_browsers", self.sign_in_browsers, 1_000),
+            ("approvals_waiting", self.approvals_waiting, MAX_WAITING),
+            ("webhook_endpoints", self.webhook_endpoints, 1_000),
+        ];
+        match counts.iter().find(|(_, count, most)| !(1..=*most).contains(count)) {
+            Some((name, _, most)) => Err(format!("`{name}` is not between 1 and {most}")),
             None => Ok(()),
         }
     }
@@ -181,5 +214,9 @@ mod tests {
         check("max_price_micros", |s| s.max_price_micros = Micros::ZERO);
         check("idle_seconds", |s| s.idle_seconds = 0);
         check("report_grace_seconds", |s| s.report_grace_seconds = -1);
+        check("sign_in_link_seconds", |s| s.sign_in_link_seconds = 0);
+        check("sign_in_links", |s| s.sign_in_links = 0);
+        check("approvals_waiting", |s| s.approvals_waiting = MAX_WAITING + 1);
+        check("webhook_endpoints", |s| s.webhook_endpoints = 1_001);
     }
 }

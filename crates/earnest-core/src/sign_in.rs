@@ -1,9 +1,11 @@
 //! An owner's browser: a link that signs it in once, and the sign-in that came of it.
 //!
 //! Both are random tokens of which only the hash is here. A link is bound to its owner, counts for
-//! [`LINK_SECONDS`] and works once. A sign-in ends by itself, idle or old, and at once when its
+//! `sign_in_link_seconds` and works once. A sign-in ends by itself, idle or old, and at once when its
 //! owner says so: whoever reads the row after that was answered finds it ended. The word *session*
 //! is taken: it is the time that a tab is open.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,12 +17,6 @@ use crate::settings::Settings;
 use crate::time::{Timestamp, after, seconds_between};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
-/// How long a link counts, in seconds: long enough to walk over to the phone.
-pub const LINK_SECONDS: i64 = 600;
-/// At most so many links are made for one owner in [`LINK_SECONDS`].
-pub const MAX_LINKS: usize = 10;
-/// At most so many browsers of one owner are signed in; one more ends the oldest.
-pub const MAX_LIVE: usize = 20;
 /// How long the browser that used a link may use it again, in seconds: a second tap while the first
 /// answer was on its way must not lock its owner out.
 const SECOND_TAP_SECONDS: i64 = 60;
@@ -164,6 +160,8 @@ pub struct AskLogin {
     pub by: Principal,
     /// SHA-256 of the token, in hex.
     pub hash: String,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
 }
 
 impl Unit for AskLogin {
@@ -186,10 +184,13 @@ impl Unit for AskLogin {
             return Err(Refusal::new(Code::NotFound, "no such owner").into());
         }
         let mut known = SignIns::of(view, self.owner)?;
-        known.links.retain(|(at, _)| seconds_between(*at, now) < LINK_SECONDS);
-        if let (Some((oldest, _)), true) = (known.links.first(), known.links.len() >= MAX_LINKS) {
-            let wait = LINK_SECONDS.saturating_sub(seconds_between(*oldest, now)).max(1);
-            let why = "at most 10 sign-in links are made for an owner in 10 minutes";
+        let (most, life) = (self.settings.sign_in_links, self.settings.sign_in_link_seconds);
+        known.links.retain(|(at, _)| seconds_between(*at, now) < life);
+        let full = known.links.len() >= usize::try_from(most).unwrap_or(usize::MAX);
+        if let (Some((oldest, _)), true) = (known.links.first(), full) {
+            let wait = life.saturating_sub(seconds_between(*oldest, now)).max(1);
+            let why =
+                format!("at most {most} sign-in links are made for an owner in {life} seconds");
             return Err(Refusal::new(Code::RateLimited, why).retry_after(wait).into());
         }
         known.links.push((now, self.hash.clone()));
@@ -197,7 +198,7 @@ impl Unit for AskLogin {
             hash: self.hash.clone(),
             owner: self.owner,
             by: self.by,
-            expires_at: after(now, LINK_SECONDS),
+            expires_at: after(now, life),
             used: None,
             revoked: false,
         };
@@ -223,6 +224,8 @@ pub struct UseLink {
     pub hash: String,
     /// The id of the new sign-in.
     pub id: SignInId,
+    /// Numbers the operator set.
+    pub settings: Arc<Settings>,
 }
 
 impl Unit for UseLink {
@@ -259,7 +262,8 @@ impl Unit for UseLink {
             known.live.retain(|hash| *hash != used.sign_in);
             end(&mut effects, view, &used.sign_in, now)?;
         }
-        let most = MAX_LIVE.saturating_sub(1);
+        let most = self.settings.sign_in_browsers.saturating_sub(1);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         for oldest in known.live.drain(..known.live.len().saturating_sub(most)) {
             end(&mut effects, view, &oldest, now)?;
         }

@@ -35,7 +35,7 @@ pub enum VaultState {
 }
 
 /// A vaulted way to pay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vault {
     /// Its id.
     pub id: VaultId,
@@ -64,6 +64,8 @@ pub struct Vault {
     /// When it was begun.
     pub created_at: Timestamp,
 }
+
+crate::shows_only!(Vault: id, owner, state, payer, issue, created_at);
 
 impl Record for Vault {
     const KIND: &'static str = "vault";
@@ -152,13 +154,15 @@ fn waited_for(intent: Intent, now: Timestamp) -> Intent {
 const WAITED_FOR_SECONDS: i64 = 5;
 
 /// What a setup token brings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SetupToken {
     /// PayPal's id.
     pub token: String,
     /// The page for the payer.
     pub approve_url: String,
 }
+
+crate::shows_only!(SetupToken);
 
 /// Records what became of the first call.
 #[derive(Clone, Debug)]
@@ -268,7 +272,7 @@ impl Unit for Confirm {
 }
 
 /// What a payment token brings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PaymentToken {
     /// PayPal's id: the `vault_id` of later charges.
     pub token: String,
@@ -279,6 +283,8 @@ pub struct PaymentToken {
     /// The payer's address.
     pub email: Option<String>,
 }
+
+crate::shows_only!(PaymentToken);
 
 impl PaymentToken {
     /// What of it stands on the owner's row: of the payer only digests.

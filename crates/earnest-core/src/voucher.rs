@@ -159,7 +159,7 @@ pub enum Fate {
 }
 
 /// One line of a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The voucher itself: its signature is the seller's proof.
     pub voucher: String,
@@ -171,6 +171,8 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount_micros: Option<Micros>,
 }
+
+crate::shows_only!(Report: fate, claimed_at, amount_micros);
 
 /// `POST /v1/vouchers/report`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

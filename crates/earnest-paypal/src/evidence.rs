@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 use crate::client::Client;
 use crate::outcome::{Exchange, Outcome};
 use crate::reporting::{TransactionPage, TransactionRow, Window, search_transactions};
-use crate::request::Operation;
 use crate::resource::Resource;
 
 /// How far around the sends to look: clocks differ, and PayPal may run a request late.
@@ -70,17 +69,6 @@ pub struct Absence {
     pub answers: u32,
     /// PayPal's debug ids of those answers.
     pub debug_ids: Vec<String>,
-}
-
-/// Whether a request that was first sent at `first_sent` may be sent again with its key: within
-/// the key's retention less 30 minutes (5½ h orders, 2½ h vault, 45 d less 30 min payments).
-/// After that never post again, only read. A clock that went back cannot tell, hence `false`.
-// INVARIANT: nothing_is_posted_again_past_the_retention_of_its_key
-pub fn may_repeat(operation: Operation, first_sent: Timestamp, now: Timestamp) -> bool {
-    let Some(window) = operation.repeat_window() else { return true };
-    let elapsed = now.duration_since(first_sent);
-    let Ok(window) = SignedDuration::try_from(window) else { return false };
-    elapsed >= SignedDuration::ZERO && elapsed < window
 }
 
 /// The span that a proof of absence looks at.
@@ -361,25 +349,6 @@ mod tests {
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
-    }
-
-    #[test]
-    fn nothing_is_posted_again_past_the_retention_of_its_key() {
-        let first = at("2026-11-30T09:00:00Z");
-        let check = |operation, later: &str, expect| {
-            assert_eq!(may_repeat(operation, first, at(later)), expect, "{operation} {later}");
-        };
-        check(Operation::OrderChargeVaulted, "2026-11-30T09:00:00Z", true);
-        check(Operation::OrderChargeVaulted, "2026-11-30T14:29:59Z", true);
-        check(Operation::OrderChargeVaulted, "2026-11-30T14:30:00Z", false);
-        check(Operation::OrderCapture, "2026-11-30T14:30:00Z", false);
-        check(Operation::SetupTokenCreate, "2026-11-30T11:29:59Z", true);
-        check(Operation::PaymentTokenCreate, "2026-11-30T11:30:00Z", false);
-        check(Operation::CaptureRefund, "2027-01-14T08:29:59Z", true);
-        check(Operation::CaptureRefund, "2027-01-14T08:30:00Z", false);
-        check(Operation::AuthorizationVoid, "2027-01-14T08:30:00Z", false);
-        check(Operation::OrderChargeVaulted, "2026-11-30T08:59:59Z", false);
-        check(Operation::OrderGet, "2027-11-30T09:00:00Z", true);
     }
 
     #[test]

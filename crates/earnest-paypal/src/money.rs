@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use earnest_core::money::{AmountError, Currency, MICROS_PER_CENT, MICROS_PER_UNIT, Micros};
+use earnest_core::money::{Currency, MICROS_PER_CENT, MICROS_PER_UNIT, Micros};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -185,14 +185,6 @@ pub fn parse_value(text: &str) -> Result<i64, MoneyError> {
     if negative { micros.checked_neg().ok_or(MoneyError::OutOfRange) } else { Ok(micros) }
 }
 
-/// Reads an amount that cannot be negative.
-pub fn parse_amount(text: &str) -> Result<Micros, MoneyError> {
-    Micros::new(parse_value(text)?).map_err(|why| match why {
-        AmountError::NotPositive => MoneyError::NotPositive,
-        _ => MoneyError::OutOfRange,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +239,5 @@ mod tests {
             assert_eq!(parse_value(text), Err(MoneyError::Malformed), "{text:?}");
         }
         assert_eq!(parse_value(&"0".repeat(33)), Err(MoneyError::Malformed));
-        assert_eq!(parse_amount("-0.01"), Err(MoneyError::NotPositive));
     }
 }

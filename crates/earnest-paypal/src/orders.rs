@@ -48,7 +48,7 @@ wire::statuses! {
 }
 
 /// An order as it is now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// PayPal's id, 17 characters.
     pub id: String,
@@ -80,6 +80,8 @@ pub struct Order {
     pub refunds: Vec<Refund>,
 }
 
+earnest_core::shows_only!(Order: id, status, intent, amount, currency, invoice_id, custom_id, payee, create_time, authorizations, captures, refunds);
+
 /// An order that its payer must approve.
 #[derive(Clone, Debug)]
 pub struct NewOrder<'a> {
@@ -104,7 +106,7 @@ pub struct NewOrder<'a> {
 }
 
 /// A charge on a vaulted method, without its payer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct VaultedCharge<'a> {
     /// The payment token's id.
     pub vault_id: &'a str,
@@ -121,6 +123,8 @@ pub struct VaultedCharge<'a> {
     /// Who is paid, if not the account that calls; 13 characters.
     pub payee: Option<&'a str>,
 }
+
+earnest_core::shows_only!(VaultedCharge<'_>: amount, currency, invoice_id, custom_id, description, payee);
 
 /// Makes an order for its payer to approve. Moves nothing.
 pub fn create(order: &NewOrder<'_>, key: &str) -> Result<Request, BuildError> {

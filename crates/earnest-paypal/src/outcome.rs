@@ -162,7 +162,7 @@ impl Outcome {
 }
 
 /// One exchange with PayPal, as it is kept for the trail. Times are the caller's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     /// What was asked.
     pub operation: Operation,
@@ -179,6 +179,8 @@ pub struct Exchange {
     /// What it means.
     pub outcome: Outcome,
 }
+
+earnest_core::shows_only!(Exchange: operation, status, debug_id, sends, outcome);
 
 impl Exchange {
     /// The resource, where the answer held one.

@@ -17,9 +17,6 @@ const MAX_KEY: usize = 100;
 pub(crate) const MAX_REFERENCE: usize = 127;
 /// The longest `note_to_payer`.
 pub(crate) const MAX_NOTE: usize = 255;
-/// Taken off every key retention, so that a repeat never races its end.
-const RETENTION_MARGIN: Duration = Duration::from_secs(30 * 60);
-
 const HOUR: Duration = Duration::from_secs(3600);
 const DAYS_45: Duration = Duration::from_secs(45 * 24 * 3600);
 
@@ -112,8 +109,6 @@ operations! {
     PaymentTokenCreate = "payment_token_create", Post, Vault;
     /// One vaulted method.
     PaymentTokenGet = "payment_token_get", Get, Read;
-    /// The vaulted methods of one customer.
-    PaymentTokenList = "payment_token_list", Get, Read;
     /// Forgets a vaulted method.
     PaymentTokenDelete = "payment_token_delete", Delete, Harmless;
     /// One page of Transaction Search.
@@ -128,8 +123,6 @@ operations! {
     WebhookGet = "webhook_get", Get, Read;
     /// Removes a webhook.
     WebhookDelete = "webhook_delete", Delete, Harmless;
-    /// Events of a span of time, whether delivered or not.
-    WebhookEvents = "webhook_events", Get, Read;
     /// Asks PayPal whether a delivery is its own.
     WebhookVerify = "webhook_verify", Post, Harmless;
 }
@@ -143,12 +136,6 @@ impl Operation {
             Kind::Vault => Some(Duration::from_secs(3 * HOUR.as_secs())),
             Kind::Read | Kind::Harmless => None,
         }
-    }
-
-    /// How long after its first send a request may be sent again: the key's retention less half
-    /// an hour. `None` where repeating does no harm at any time.
-    pub fn repeat_window(self) -> Option<Duration> {
-        self.key_retention().map(|kept| kept.saturating_sub(RETENTION_MARGIN))
     }
 
     /// Whether it only reads.
@@ -193,7 +180,7 @@ pub enum BuildError {
 /// A call to PayPal: operation, key, path and canonical body.
 ///
 /// Serialized by an intent before the first send, read back for a repeat, never rebuilt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     operation: Operation,
     /// `PayPal-Request-Id`.
@@ -205,6 +192,8 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body: Option<String>,
 }
+
+earnest_core::shows_only!(Request: operation, key);
 
 impl Request {
     /// What it does.

@@ -6,8 +6,8 @@ use crate::orders::Order;
 use crate::payments::{Authorization, Capture, Refund};
 use crate::reporting::{Balances, TransactionPage};
 use crate::request::Operation;
-use crate::vault::{PaymentToken, PaymentTokens, SetupToken};
-use crate::webhooks::{Event, Events, Webhook, Webhooks};
+use crate::vault::{PaymentToken, SetupToken};
+use crate::webhooks::{Webhook, Webhooks};
 
 /// A resource as PayPal answered it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,6 @@ pub enum Resource {
     SetupToken(SetupToken),
     /// A vaulted method.
     PaymentToken(PaymentToken),
-    /// A page of vaulted methods.
-    PaymentTokens(PaymentTokens),
     /// A page of Transaction Search.
     Transactions(TransactionPage),
     /// Our balances.
@@ -35,8 +33,6 @@ pub enum Resource {
     Webhook(Webhook),
     /// Our webhooks.
     Webhooks(Webhooks),
-    /// Events of a span of time.
-    Events(Events),
     /// PayPal's word on a signature: whether the delivery is its own.
     Verification(bool),
     /// Done without a body (204).
@@ -66,12 +62,10 @@ impl Resource {
             Op::PaymentTokenCreate | Op::PaymentTokenGet => {
                 Self::PaymentToken(PaymentToken::parse(body)?)
             }
-            Op::PaymentTokenList => Self::PaymentTokens(PaymentTokens::parse(body)?),
             Op::TransactionSearch => Self::Transactions(TransactionPage::parse(body)?),
             Op::Balances => Self::Balances(Balances::parse(body)?),
             Op::WebhookCreate | Op::WebhookGet => Self::Webhook(Webhook::parse(body)?),
             Op::WebhookList => Self::Webhooks(Webhooks::parse(body)?),
-            Op::WebhookEvents => Self::Events(Events::parse(body)?),
             Op::WebhookVerify => Self::Verification(crate::webhooks::parse_verification(body)?),
             Op::PaymentTokenDelete | Op::WebhookDelete => Self::Nothing,
         })
@@ -123,14 +117,6 @@ impl Resource {
     pub fn payment_token(&self) -> Option<&PaymentToken> {
         match self {
             Self::PaymentToken(token) => Some(token),
-            _ => None,
-        }
-    }
-
-    /// The events.
-    pub fn events(&self) -> Option<&[Event]> {
-        match self {
-            Self::Events(events) => Some(&events.events),
             _ => None,
         }
     }

@@ -8,8 +8,6 @@ use crate::wire::{self, Link};
 
 /// The longest description of a vaulted wallet.
 const MAX_DESCRIPTION: usize = 128;
-/// The largest page of vaulted methods.
-const PAGE_SIZE: u32 = 5;
 
 wire::statuses! {
     /// Where a setup token is.
@@ -28,7 +26,7 @@ wire::statuses! {
 }
 
 /// The start of vaulting; lives about 3 hours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetupToken {
     /// PayPal's id, 17 characters.
     pub id: String,
@@ -40,8 +38,10 @@ pub struct SetupToken {
     pub approve_url: Option<String>,
 }
 
+earnest_core::shows_only!(SetupToken: status);
+
 /// A vaulted method.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentToken {
     /// PayPal's id: the `vault_id` of a charge.
     pub id: String,
@@ -52,6 +52,8 @@ pub struct PaymentToken {
     /// The payer's address.
     pub email: Option<String>,
 }
+
+earnest_core::shows_only!(PaymentToken);
 
 /// What to vault.
 #[derive(Clone, Debug)]
@@ -112,15 +114,6 @@ pub fn get_payment_token(id: &str) -> Result<Request, BuildError> {
     Ok(Request::read(Operation::PaymentTokenGet, format!("/v3/vault/payment-tokens/{id}")))
 }
 
-/// Lists one page (from 1) of a customer's payment tokens.
-pub fn list_payment_tokens(customer_id: &str, page: u32) -> Result<Request, BuildError> {
-    let id = path_id("customer id", customer_id)?;
-    let path = format!(
-        "/v3/vault/payment-tokens?customer_id={id}&page_size={PAGE_SIZE}&page={page}&total_required=true"
-    );
-    Ok(Request::read(Operation::PaymentTokenList, path))
-}
-
 /// Forgets a payment token.
 pub fn delete_payment_token(id: &str) -> Result<Request, BuildError> {
     let id = path_id("payment token id", id)?;
@@ -178,23 +171,6 @@ struct WireWallet {
     email_address: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct WireList {
-    #[serde(default)]
-    payment_tokens: Vec<WirePaymentToken>,
-    customer: Option<WireCustomer>,
-    total_pages: Option<u32>,
-}
-
-/// One page of a customer's payment tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PaymentTokens {
-    /// The methods.
-    pub tokens: Vec<PaymentToken>,
-    /// How many pages there are, where PayPal says.
-    pub total_pages: Option<u32>,
-}
-
 impl PaymentToken {
     /// Reads a payment token; `None` when its id cannot be read.
     pub fn parse(body: &[u8]) -> Option<Self> {
@@ -213,20 +189,5 @@ impl PaymentToken {
             payer_id,
             email,
         })
-    }
-}
-
-impl PaymentTokens {
-    /// Reads a page; `None` when a token cannot be read.
-    pub fn parse(body: &[u8]) -> Option<Self> {
-        let wire: WireList = serde_json::from_slice(body).ok()?;
-        let customer_id = wire.customer.and_then(|customer| customer.id);
-        let mut tokens = Vec::new();
-        for token in wire.payment_tokens {
-            let mut token = PaymentToken::from_wire(token)?;
-            token.customer_id = token.customer_id.or_else(|| customer_id.clone());
-            tokens.push(token);
-        }
-        Some(Self { tokens, total_pages: wire.total_pages })
     }
 }

@@ -29,6 +29,16 @@ pub enum WebhookCheck {
     Postback,
 }
 
+impl WebhookCheck {
+    /// As settings name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Postback => "postback",
+        }
+    }
+}
+
 /// What the application is made of.
 pub struct Parts {
     /// The books.
@@ -59,10 +69,10 @@ pub struct Parts {
     pub webhook_check: WebhookCheck,
     /// The id PayPal gave our webhook.
     pub webhook_id: Option<String>,
-    /// Who is paid, if not the account that calls.
-    pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers (development).
     pub allow_loopback: bool,
+    /// What the process may cost.
+    pub limits: crate::limits::Limits,
     /// How often a stream of events says that it is alive.
     pub heartbeat: std::time::Duration,
     /// The door of agents that speak MCP over HTTP.
@@ -82,6 +92,8 @@ pub struct Inner {
     pub store: Store,
     /// Numbers the operator set.
     pub settings: Arc<Settings>,
+    /// What the process may cost.
+    pub limits: crate::limits::Limits,
     /// The issuer of every token, without a slash at the end.
     pub public_url: String,
     /// Seals secrets that rest in the books.
@@ -100,8 +112,6 @@ pub struct Inner {
     pub certs: CertStore,
     /// How webhooks are verified.
     pub webhook_check: WebhookCheck,
-    /// Who is paid, if not the account that calls.
-    pub payee: Option<String>,
     /// Whether `http://` on loopback is good enough for sellers.
     pub allow_loopback: bool,
     /// The door of agents that speak MCP over HTTP.
@@ -193,7 +203,6 @@ impl App {
             webhook_check: parts.webhook_check,
             webhook_id: RwLock::new(parts.webhook_id),
             keys: RwLock::new(Arc::new(parts.keys)),
-            payee: parts.payee,
             allow_loopback: parts.allow_loopback,
             mcp: parts.mcp,
             #[cfg(feature = "planted")]
@@ -201,7 +210,8 @@ impl App {
             node: source::random_token(),
             clock: parts.clock,
             remembered: RwLock::default(),
-            attempts: Attempts::default(),
+            attempts: Attempts::new(&parts.limits),
+            limits: parts.limits,
             wake: Wake::default(),
             heartbeat: parts.heartbeat,
             feed: crate::events::Feed::default(),

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use earnest_core::settings::Settings;
 use earnest_paypal::{Mode, Secret};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
 use crate::models::{self, ModelsFile};
+use crate::limits::Limits;
 use crate::watch::WatchFile;
 
 /// Why settings cannot be used.
@@ -47,6 +49,8 @@ pub struct File {
     pub models: ModelsFile,
     /// Numbers the rules use; each overrides its default.
     pub rules: toml::Table,
+    /// What the process may cost; each overrides its default.
+    pub limits: toml::Table,
 }
 
 /// `[server]`.
@@ -87,7 +91,7 @@ pub struct Paypal {
     pub webhook_id: Option<String>,
     /// `local` unless said, or `postback`.
     pub webhook_check: Option<WebhookCheck>,
-    /// The merchant account that is paid, if not the one that calls.
+    /// Refused: the account that calls is the one that is paid, until there are platforms.
     pub payee: Option<String>,
 }
 
@@ -114,8 +118,6 @@ pub struct Config {
     pub webhook_id: Option<String>,
     /// How webhooks are verified.
     pub webhook_check: WebhookCheck,
-    /// The merchant account that is paid.
-    pub payee: Option<String>,
     /// Who may ask how often, and whom proxies speak for.
     pub front: FrontConfig,
     /// An address where figures are read without a key.
@@ -124,6 +126,8 @@ pub struct Config {
     pub models: models::Settings,
     /// Numbers the rules use.
     pub settings: Settings,
+    /// What the process may cost.
+    pub limits: Limits,
 }
 
 /// What flags and the environment say; they come before every file.
@@ -161,11 +165,11 @@ impl Config {
             simulator_url: None,
             webhook_id: None,
             webhook_check: WebhookCheck::Local,
-            payee: None,
             front: FrontConfig::open(),
             metrics_listen: None,
             models: models::Settings::default(),
             settings: Settings::simulated(),
+            limits: Limits::default(),
         }
     }
 
@@ -179,6 +183,14 @@ impl Config {
         if mode == Mode::Live && file.paypal.confirm_live.as_deref() != Some("real money") {
             let why =
                 "live mode moves real money: set confirm_live = \"real money\" under [paypal]";
+            return Err(ConfigError::Value(why.to_owned()));
+        }
+        if file.paypal.payee.is_some() {
+            // Transaction Search shows the movements of the account that calls, and of no other:
+            // a charge whose answer was lost could never be told from one that was not made.
+            let why = "[paypal]: `payee` cannot be set: the account that calls is the one that is \
+                       paid, because PayPal shows the payments of no other; leave it out, and use \
+                       the client id and secret of the account that is to be paid";
             return Err(ConfigError::Value(why.to_owned()));
         }
         let data =
@@ -200,11 +212,11 @@ impl Config {
             simulator_url: file.paypal.simulator_url,
             webhook_id: file.paypal.webhook_id,
             webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
-            payee: file.paypal.payee,
             front: file.front.into(),
             metrics_listen: file.watch.metrics_listen,
             models: models::Settings::of(file.models)?,
             settings: settings(mode, file.rules)?,
+            limits: limits(file.limits)?,
         })
     }
 }
@@ -236,13 +248,35 @@ fn settings(mode: Mode, rules: toml::Table) -> Result<Settings, ConfigError> {
         Mode::Simulated => Settings::simulated(),
         Mode::Sandbox | Mode::Live => Settings::default(),
     };
-    let wrong = |why: String| ConfigError::Value(format!("[rules]: {why}"));
-    let mut all = toml::Table::try_from(&defaults).map_err(|why| wrong(why.to_string()))?;
-    merge(&mut all, rules);
-    let settings: Settings =
+    overridden("rules", &defaults, rules, Settings::check)
+}
+
+/// The defaults, each overridden by what the files say.
+fn limits(said: toml::Table) -> Result<Limits, ConfigError> {
+    overridden("limits", &Limits::default(), said, Limits::check)
+}
+
+fn overridden<T: Serialize + DeserializeOwned>(
+    table: &str,
+    defaults: &T,
+    said: toml::Table,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, ConfigError> {
+    let wrong = |why: String| ConfigError::Value(format!("[{table}]: {why}"));
+    let mut all = toml::Table::try_from(defaults).map_err(|why| wrong(why.to_string()))?;
+    // One after the other, so that a value of the wrong type is named.
+    for (name, value) in said {
+        let mut changed = all.clone();
+        merge(&mut changed, toml::Table::from_iter([(name.clone(), value)]));
+        if let Err(why) = changed.clone().try_into::<T>() {
+            return Err(wrong(format!("`{name}`: {}", why.message())));
+        }
+        all = changed;
+    }
+    let value: T =
         all.try_into().map_err(|why: toml::de::Error| wrong(why.message().to_owned()))?;
-    settings.check().map_err(wrong)?;
-    Ok(settings)
+    check(&value).map_err(wrong)?;
+    Ok(value)
 }
 
 fn merge(base: &mut toml::Table, over: toml::Table) {

@@ -3,8 +3,10 @@
 //! Every job lists by a plain read what may be due and submits units that check again. A job that
 //! fails is logged and tried again at its next turn; nothing is lost by a job that never ran.
 
+use std::future::Future;
 use std::time::Duration;
 
+use earnest_core::hook::Delivery;
 use earnest_core::intent::Intent;
 use earnest_core::party::{Origin, Seller};
 use earnest_core::purchase::{Purchase, ReportClock};
@@ -19,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span};
 
 use crate::app::App;
+use crate::flight::{Piece, Room, fly};
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
 use crate::flow::{advisor, hook, import, lost, origin, receipt, reversal, scan, settle, webhook};
@@ -27,32 +30,96 @@ use crate::signing;
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
 /// How often jobs look without being woken.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often it is looked for origins that have to be asked again.
-const PROOFS: Duration = Duration::from_secs(60);
+pub const LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked for origins that have to be asked again, and for what can be cleared away.
+const SELDOM: Duration = Duration::from_secs(60);
 /// How often it is looked for tabs that the advisor may be asked about.
 const ADVICE: Duration = Duration::from_secs(10);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
-/// How many PayPal calls are under way at once: one that hangs holds up no other.
-const CALLS: usize = 16;
-
-/// Runs the jobs until told to stop; a job that is under way is finished first.
+/// Runs the jobs until told to stop; what is under way is finished first.
 ///
-/// The report clock, the books and PayPal go on apart from each other: a PayPal that does not answer
-/// delays its own calls and nothing else.
+/// Each goes on apart from the others, at a pace of its own: a PayPal or an endpoint that does not
+/// answer delays its own calls and nothing else.
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
+        let (app, stop) = (&app, &stop);
         tokio::join!(
-            clock(&app, &stop).instrument(error_span!("job", job = "clock")),
-            books(&app, &stop).instrument(error_span!("job", job = "books")),
-            calls(&app, &stop).instrument(error_span!("job", job = "calls")),
-            proofs(&app, &stop).instrument(error_span!("job", job = "proofs")),
-            hooks(&app, &stop).instrument(error_span!("job", job = "hooks")),
-            advice(&app, &stop).instrument(error_span!("job", job = "advice"))
+            clock(app, stop).instrument(error_span!("job", job = "clock")),
+            turns(app, stop, expire).instrument(error_span!("job", job = "expiry")),
+            turns(app, stop, treasurer).instrument(error_span!("job", job = "treasurer")),
+            turns(app, stop, receipts).instrument(error_span!("job", job = "receipts")),
+            turns(app, stop, records).instrument(error_span!("job", job = "records")),
+            paced(app, stop, SELDOM, origins).instrument(error_span!("job", job = "proofs")),
+            paced(app, stop, SELDOM, reload).instrument(error_span!("job", job = "keys")),
+            paced(app, stop, SELDOM, hook::clear).instrument(error_span!("job", job = "clearing")),
+            paced(app, stop, ADVICE, advisor::look).instrument(error_span!("job", job = "advice")),
+            fan_out(app, stop).instrument(error_span!("job", job = "fan_out")),
+            calls(app, stop).instrument(error_span!("job", job = "calls")),
+            told(app, stop).instrument(error_span!("job", job = "webhooks")),
+            backs(app, stop).instrument(error_span!("job", job = "reversals")),
+            deliveries(app, stop).instrument(error_span!("job", job = "deliveries"))
         );
     })
+}
+
+/// A job of one piece, each time there may be something to do.
+async fn turns<'a, F>(app: &'a App, stop: &CancellationToken, job: impl Fn(&'a App) -> F)
+where
+    F: Future<Output = Result<(), FlowError>>,
+{
+    let mut woken = app.wake.listen();
+    while pause(&mut woken, stop).await {
+        log_turn(job(app).await);
+    }
+}
+
+fn piece<T>(name: &(dyn std::fmt::Display + Sync), work: T) -> Piece<T> {
+    Piece { name: name.to_string(), place: String::new(), work }
+}
+
+fn room(app: &App) -> Room {
+    Room { all: app.limits.paypal_calls, each: app.limits.paypal_calls }
+}
+
+async fn calls(app: &App, stop: &CancellationToken) {
+    let due = |app: &App| {
+        Ok(due_intents(app)?.into_iter().map(|intent| piece(&intent.id.clone(), intent)).collect())
+    };
+    let begin = |app, intent| async move { call(&app, &intent).await };
+    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+}
+
+async fn told(app: &App, stop: &CancellationToken) {
+    let due = |app: &App| {
+        Ok(due_webhooks(app)?.into_iter().map(|event| piece(&event.id.clone(), event)).collect())
+    };
+    let begin = |app, event| async move { webhook::follow_up(&app, &event).await };
+    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+}
+
+async fn backs(app: &App, stop: &CancellationToken) {
+    let due = |app: &App| {
+        Ok(due_reversals(app)?.into_iter().map(|row| piece(&row.capture.clone(), row)).collect())
+    };
+    let begin = |app, row| async move { back(&app, &row).await };
+    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+}
+
+async fn deliveries(app: &App, stop: &CancellationToken) {
+    let limits = &app.limits;
+    let room = Room { all: limits.webhook_calls, each: limits.webhook_calls_per_endpoint };
+    let due = |app: &App| {
+        let piece = |delivery: Delivery| Piece {
+            name: delivery.id.to_string(),
+            place: delivery.hook.to_string(),
+            work: delivery,
+        };
+        Ok(hook::due(app)?.into_iter().map(piece).collect())
+    };
+    let begin = |app, delivery| async move { hook::deliver(&app, &delivery).await };
+    fly(app, stop, app.store.watch_head(), room, due, begin).await;
 }
 
 async fn clock(app: &App, stop: &CancellationToken) {
@@ -69,53 +136,35 @@ async fn clock(app: &App, stop: &CancellationToken) {
     }
 }
 
-async fn books(app: &App, stop: &CancellationToken) {
-    let mut woken = app.wake.listen();
-    while pause(&mut woken, stop).await {
-        log_turn(look_at_books(app).await);
-    }
-}
-
-async fn proofs(app: &App, stop: &CancellationToken) {
-    let mut turn = tokio::time::interval(PROOFS);
+/// A job of one piece, now and then.
+async fn paced<'a, F>(
+    app: &'a App,
+    stop: &CancellationToken,
+    every: Duration,
+    job: impl Fn(&'a App) -> F,
+) where
+    F: Future<Output = Result<(), FlowError>>,
+{
+    let mut turn = tokio::time::interval(every);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = turn.tick() => {
-                log_turn(origins(app).await);
-                // Another process may have rotated keys.
-                if let Err(error) = signing::reload(app) {
-                    tracing::error!(%error, "the signing keys cannot be read again");
-                }
-            }
+            _ = turn.tick() => {}
         }
+        log_turn(job(app).await);
     }
 }
 
-/// Apart from the others, since a model may take its time.
-async fn advice(app: &App, stop: &CancellationToken) {
-    let mut turn = tokio::time::interval(ADVICE);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => log_turn(advisor::look(app).await),
-        }
+/// Another process may have rotated keys.
+async fn reload(app: &App) -> Result<(), FlowError> {
+    if let Err(error) = signing::reload(app) {
+        tracing::error!(%error, "the signing keys cannot be read again");
     }
+    Ok(())
 }
 
-async fn calls(app: &App, stop: &CancellationToken) {
-    let mut woken = app.wake.listen();
-    while pause(&mut woken, stop).await {
-        log_turn(intents(app).await);
-        log_turn(webhooks(app).await);
-        log_turn(reversals(app).await);
-        log_turn(records(app).await);
-    }
-}
-
-async fn hooks(app: &App, stop: &CancellationToken) {
+async fn fan_out(app: &App, stop: &CancellationToken) {
     let mut head = app.store.watch_head();
     let mut read = None;
     loop {
@@ -125,7 +174,6 @@ async fn hooks(app: &App, stop: &CancellationToken) {
             () = tokio::time::sleep(LOOK) => {}
         }
         log_turn(hook::fan_out(app, &mut read).await);
-        log_turn(hook::send_due(app).await);
     }
 }
 
@@ -144,12 +192,6 @@ fn log_turn(turn: Result<(), FlowError>) {
     }
 }
 
-async fn look_at_books(app: &App) -> Result<(), FlowError> {
-    expire(app).await?;
-    treasurer(app).await?;
-    receipts(app).await
-}
-
 /// One turn of every job but the report clock. Tests call it themselves.
 ///
 /// # Errors
@@ -164,7 +206,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     receipts(app).await?;
     advisor::look(app).await?;
     hook::fan_out(app, &mut None).await?;
-    hook::send_due(app).await
+    hook::send_due(app).await?;
+    hook::clear(app).await
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
@@ -215,18 +258,24 @@ pub async fn treasurer(app: &App) -> Result<(), FlowError> {
     }
 }
 
+fn due_intents(app: &App) -> Result<Vec<Intent>, FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
+    Ok(page.items.into_iter().take_while(|intent| intent.next_at <= now).collect())
+}
+
+async fn call(app: &App, intent: &Intent) {
+    log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
+}
+
 /// Carries out intents that are due, many at once.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn intents(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
-    let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
-    let due = page.items.into_iter().take_while(|intent| intent.next_at <= now);
-    let calls = due.map(|intent| async move {
-        log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
-    });
-    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    let due = due_intents(app)?;
+    let calls = due.iter().map(|intent| call(app, intent));
+    futures_util::stream::iter(calls).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
     Ok(())
 }
 
@@ -247,8 +296,15 @@ pub async fn origins(app: &App) -> Result<(), FlowError> {
             });
         }
     }
-    futures_util::stream::iter(asks).for_each_concurrent(CALLS, |ask| ask).await;
+    futures_util::stream::iter(asks).for_each_concurrent(app.limits.paypal_calls, |ask| ask).await;
     Ok(())
+}
+
+fn due_webhooks(app: &App) -> Result<Vec<WebhookEvent>, FlowError> {
+    let now = app.now();
+    let reader = app.store.reader();
+    let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
+    Ok(page.items.into_iter().take_while(|event| event.next_at <= now).collect())
 }
 
 /// Follows up webhooks that the process which took them in did not.
@@ -256,13 +312,20 @@ pub async fn origins(app: &App) -> Result<(), FlowError> {
 /// # Errors
 /// When the books cannot be read.
 pub async fn webhooks(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
-    let due = page.items.into_iter().take_while(|event| event.next_at <= now);
-    let reads = due.map(|event| async move { webhook::follow_up(app, &event).await });
-    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    let due = due_webhooks(app)?;
+    let reads = due.iter().map(|event| webhook::follow_up(app, event));
+    futures_util::stream::iter(reads).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
     Ok(())
+}
+
+fn due_reversals(app: &App) -> Result<Vec<Reversal>, FlowError> {
+    let now = app.now();
+    let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
+    Ok(page.items.into_iter().take_while(|row| row.next_at <= now).collect())
+}
+
+async fn back(app: &App, row: &Reversal) {
+    log_failed("reading a reversal", &row.capture, reversal::look_at(app, row).await);
 }
 
 /// Reads what went back at PayPal, many captures at once.
@@ -270,13 +333,9 @@ pub async fn webhooks(app: &App) -> Result<(), FlowError> {
 /// # Errors
 /// When the books cannot be read.
 pub async fn reversals(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
-    let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
-    let due = page.items.into_iter().take_while(|row| row.next_at <= now);
-    let reads = due.map(|row| async move {
-        log_failed("reading a reversal", &row.capture, reversal::look_at(app, &row).await);
-    });
-    futures_util::stream::iter(reads).for_each_concurrent(CALLS, |read| read).await;
+    let due = due_reversals(app)?;
+    let reads = due.iter().map(|row| back(app, row));
+    futures_util::stream::iter(reads).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
     Ok(())
 }
 

@@ -28,8 +28,7 @@ pub struct Limits {
     pub head: Duration,
     /// How long a body may take to arrive.
     pub body: Duration,
-    /// How many connections are open at a time; further ones wait to be accepted. Below the usual
-    /// limit of 1024 open files, which the books and PayPal share.
+    /// How many connections are open at a time; further ones wait to be accepted.
     pub connections: usize,
     /// How many headers a request may have.
     pub headers: usize,
@@ -41,13 +40,19 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        Self::from(&crate::limits::Limits::default())
+    }
+}
+
+impl From<&crate::limits::Limits> for Limits {
+    fn from(said: &crate::limits::Limits) -> Self {
         Self {
-            head: Duration::from_secs(15),
-            body: Duration::from_secs(20),
-            connections: 800,
+            head: Duration::from_secs(said.head_seconds),
+            body: Duration::from_secs(said.body_seconds),
+            connections: said.connections,
             headers: 64,
             head_bytes: 32 * 1024,
-            drain: Duration::from_secs(30),
+            drain: Duration::from_secs(said.drain_seconds),
         }
     }
 }

@@ -3,16 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use earnest_core::admin::{CreateAgent, CreateOwner, CreateSeller, Creation};
-use earnest_core::id::{AgentId, OwnerId, SellerId};
-use earnest_core::party::{ApiKey, Principal};
-use earnest_core::time::Zone;
+use earnest_core::id::OwnerId;
 use earnest_core::vault::VaultState;
 use earnest_paypal::webhooks::CertStore;
 use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
 use earnest_store::{Options, Store};
 use paypal_sim::{Sim, SimConfig};
-use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +17,9 @@ use url::Url;
 use crate::app::{App, Parts};
 use crate::config::Config;
 use crate::figures::Figures;
-use crate::flow::{party, reconcile, vault};
+use crate::first::{DevKeys, first_operator, provision};
+use crate::flow::{reconcile, vault};
+use crate::limits::Limits;
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
 use crate::{api, jobs, listen, mcp, sealed, signing};
@@ -96,8 +94,8 @@ pub struct Start {
     /// simulator: its buyer consents at once. The simulator lives in memory, so that what was
     /// vaulted with the one before is gone.
     pub vault_dev_owner: bool,
-    /// How often a stream of events says that it is alive; tests of it wait less.
-    pub heartbeat: std::time::Duration,
+    /// How often a stream of events says that it is alive, if not as set; tests of it wait less.
+    pub heartbeat: Option<std::time::Duration>,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
     /// The bug to plant, for tests of tests.
@@ -111,49 +109,12 @@ impl Default for Start {
             clock: machine_clock(),
             jobs: true,
             sim: SimConfig::default(),
-            heartbeat: std::time::Duration::from_secs(15),
+            heartbeat: None,
             timeouts: Timeouts::default(),
             vault_dev_owner: true,
             #[cfg(feature = "planted")]
             planted: crate::planted::Planted::default(),
         }
-    }
-}
-
-/// Keys and ids of one of each, for development: `<data>/dev-keys.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DevKeys {
-    /// Whoever runs this Earnest.
-    pub operator: DevKey,
-    /// Whose money it is.
-    pub owner: DevKey,
-    /// A key of theirs.
-    pub agent: DevKey,
-    /// Who is paid.
-    pub seller: DevKey,
-}
-
-/// One key with whose it is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DevKey {
-    /// The holder's id; `operator` for the operator.
-    pub id: String,
-    /// The key.
-    #[serde(with = "in_full")]
-    pub key: Secret,
-}
-
-/// The one place where a secret is written as it is: into the file of keys for development.
-mod in_full {
-    use earnest_paypal::Secret;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(key: &Secret, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(key.expose())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
-        String::deserialize(from).map(Secret::new)
     }
 }
 
@@ -171,81 +132,81 @@ impl Running {
         let listener = TcpListener::bind(config.listen).await;
         let listener =
             listener.map_err(|why| StartError::Listen { address: config.listen, why })?;
+        let store = open_store(options(&config, &start)).await?;
+        let opened = store.clone();
+        let started = Self::on_books(store, listener, &config, start).await;
+        if started.is_err() {
+            close(opened).await;
+        }
+        started
+    }
+
+    async fn on_books(
+        store: Store,
+        listener: TcpListener,
+        config: &Config,
+        start: Start,
+    ) -> Result<Self, StartError> {
         let address = listener
             .local_addr()
             .map_err(|why| StartError::Listen { address: config.listen, why })?;
-        let store = open_store(options(&config, &start)).await?;
-        let sealer = sealer(&config)?;
-        let keys = signing::keys(&store, &sealer, (start.clock)()).await?;
-        let public_url = config.public_url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let (sim, mut paypal) = connect(&config, start.sim).await?;
+        let (sim, mut paypal) = connect(config, start.sim.clone()).await?;
         paypal.timeouts = start.timeouts;
-        // Play money does not make a port safe: beyond loopback nobody is given keys or a way in.
-        let alone = config.mode == Mode::Simulated && address.ip().is_loopback();
-        let reach = match config.mode {
-            Mode::Simulated if alone => Reach::Loopback,
-            _ => Reach::Public,
+        let (jobs, with_method) = (start.jobs, start.vault_dev_owner);
+        let app = match app(store, address, config, start, &paypal).await {
+            Ok(app) => app,
+            Err(error) => {
+                if let Some(sim) = sim {
+                    sim.shutdown().await;
+                }
+                return Err(error);
+            }
         };
-        let outbound = Outbound::new(reach);
-        let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
-        let models = crate::models::Models::new(&config.models);
-        let models = models.map_err(|why| StartError::Outbound(why.to_string()))?;
-        let certs = CertStore::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
-        let client = Client::new(&paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
-        let figures = std::sync::Arc::new(Figures::new(config.mode.as_str()));
-        let counts = figures.clone();
-        let client = client.watched(move |exchange| counts.called(exchange));
-        // On behalf of agents that speak MCP it asks itself, from where it listens.
-        let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
-        let front = crate::front::Front::new(&config.front, &start.clock, own);
-        let app = App::new(Parts {
-            store,
-            settings: config.settings.clone(),
-            public_url,
-            clock: start.clock,
-            keys,
-            sealer,
-            front,
-            figures,
-            outbound,
-            models,
-            paypal: client,
-            certs,
-            webhook_check: config.webhook_check,
-            webhook_id: config.webhook_id.clone(),
-            payee: config.payee.clone(),
-            allow_loopback: alone,
-            heartbeat: start.heartbeat,
-            mcp: std::sync::Arc::new(door(reach, address)?),
-            #[cfg(feature = "planted")]
-            planted: start.planted,
-        });
         let stop = app.stopping.clone();
         let feed = app.feed.spawn(app.store.clone(), app.figures.clone(), stop.clone());
         let router = api::router(app.clone());
-        let limits = listen::Limits::default();
-        let figures = figures_server(&config, &app, limits, stop.clone()).await?;
-        let figures_address = figures.as_ref().map(|(address, _)| *address);
-        let figures = figures.map(|(_, server)| server);
+        let limits = listen::Limits::from(&config.limits);
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
-        let dev = match config.mode {
-            Mode::Simulated if alone => Some(provision(&app, config.data.as_deref()).await?),
-            _ => {
-                first_operator(&app, config.data.as_deref()).await?;
-                None
-            }
+        let mut running = Self {
+            app,
+            address,
+            figures_address: None,
+            sim,
+            dev: None,
+            stop,
+            server,
+            figures: None,
+            jobs: None,
+            feed,
         };
+        if let Err(error) = running.furnish(config, with_method).await {
+            running.stop().await;
+            return Err(error);
+        }
+        running.jobs = jobs.then(|| jobs::spawn(running.app.clone(), running.stop.clone()));
+        Ok(running)
+    }
+
+    /// Keys, webhooks and whatever else has to be there before anybody is let in.
+    async fn furnish(&mut self, config: &Config, with_method: bool) -> Result<(), StartError> {
+        let (app, data) = (&self.app, config.data.as_deref());
+        if let Some((address, server)) = figures_server(config, app, self.stop.clone()).await? {
+            (self.figures_address, self.figures) = (Some(address), Some(server));
+        }
+        match config.mode {
+            Mode::Simulated if app.allow_loopback => self.dev = Some(provision(app, data).await?),
+            _ => first_operator(app, data).await?,
+        }
         // Before anything can move: what PayPal had until now is the opening balance.
-        let began = reconcile::begin(&app).await;
+        let began = reconcile::begin(app).await;
         began.map_err(|why| StartError::Provision(why.to_string()))?;
         if config.mode == Mode::Simulated && config.webhook_id.is_none() {
-            register_webhook(&app).await;
+            register_webhook(app).await;
         }
-        if let (true, Some(sim), Some(dev)) = (start.vault_dev_owner, &sim, &dev) {
-            vault_dev_owner(&app, sim, dev).await;
+        if let (true, Some(sim), Some(dev)) = (with_method, &self.sim, &self.dev) {
+            vault_dev_owner(app, sim, dev).await;
         }
-        let jobs = start.jobs.then(|| jobs::spawn(app.clone(), stop.clone()));
-        Ok(Self { app, address, figures_address, sim, dev, stop, server, figures, jobs, feed })
+        Ok(())
     }
 
     /// `http://` and the address.
@@ -266,9 +227,7 @@ impl Running {
         let _ = self.feed.await;
         self.app.tasks.close();
         self.app.tasks.wait().await;
-        let store = self.app.store.clone();
-        // Closing waits for what is queued, so it must not stand in the way of other tasks.
-        let _ = tokio::task::spawn_blocking(move || store.close()).await;
+        close(self.app.store.clone()).await;
         if let Some(sim) = self.sim {
             sim.shutdown().await;
         }
@@ -279,7 +238,6 @@ impl Running {
 async fn figures_server(
     config: &Config,
     app: &App,
-    limits: listen::Limits,
     stop: CancellationToken,
 ) -> Result<Option<(SocketAddr, JoinHandle<()>)>, StartError> {
     let Some(address) = config.metrics_listen else { return Ok(None) };
@@ -287,13 +245,69 @@ async fn figures_server(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let router = crate::figures::alone(app.clone());
+    let limits = listen::Limits::from(&config.limits);
     let server = tokio::spawn(listen::serve(listener, router, limits, stop));
     Ok(Some((address, server)))
 }
 
+/// What every request and job will share.
+async fn app(
+    store: Store,
+    address: SocketAddr,
+    config: &Config,
+    start: Start,
+    paypal: &earnest_paypal::Config,
+) -> Result<App, StartError> {
+    let sealer = sealer(config)?;
+    let keys = signing::keys(&store, &sealer, (start.clock)()).await?;
+    // Play money does not make a port safe: beyond loopback nobody is given keys or a way in.
+    let alone = config.mode == Mode::Simulated && address.ip().is_loopback();
+    let reach = if alone { Reach::Loopback } else { Reach::Public };
+    let outbound = Outbound::new(reach);
+    let outbound = outbound.map_err(|why| StartError::Outbound(why.to_string()))?;
+    let models = crate::models::Models::new(&config.models);
+    let models = models.map_err(|why| StartError::Outbound(why.to_string()))?;
+    let certs = CertStore::new(paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+    let client = Client::new(paypal).map_err(|why| StartError::Paypal(why.to_string()))?;
+    let figures = std::sync::Arc::new(Figures::new(config.mode.as_str()));
+    let counts = figures.clone();
+    let client = client.watched(move |exchange| counts.called(exchange));
+    // On behalf of agents that speak MCP it asks itself, from where it listens.
+    let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
+    let front = crate::front::Front::new(&config.front, &start.clock, own);
+    let heartbeat = std::time::Duration::from_secs(config.limits.event_heartbeat_seconds);
+    Ok(App::new(Parts {
+        store,
+        settings: config.settings.clone(),
+        public_url: config.public_url.clone().unwrap_or_else(|| format!("http://{address}")),
+        clock: start.clock,
+        keys,
+        sealer,
+        front,
+        figures,
+        outbound,
+        models,
+        paypal: client,
+        certs,
+        webhook_check: config.webhook_check,
+        webhook_id: config.webhook_id.clone(),
+        allow_loopback: alone,
+        heartbeat: start.heartbeat.unwrap_or(heartbeat),
+        mcp: std::sync::Arc::new(door(reach, address, &config.limits)?),
+        limits: config.limits.clone(),
+        #[cfg(feature = "planted")]
+        planted: start.planted,
+    }))
+}
+
+/// Closing waits for what is queued, so it must not stand in the way of other tasks.
+async fn close(store: Store) {
+    let _ = tokio::task::spawn_blocking(move || store.close()).await;
+}
+
 /// What agents that speak MCP over HTTP come in by. It asks this very server.
-fn door(reach: Reach, address: SocketAddr) -> Result<mcp::Door, StartError> {
-    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach);
+fn door(reach: Reach, address: SocketAddr, limits: &Limits) -> Result<mcp::Door, StartError> {
+    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach, limits);
     door.map_err(|why| StartError::Mcp(why.to_string()))
 }
 
@@ -428,76 +442,4 @@ async fn vault_dev_owner(app: &App, sim: &Sim, dev: &DevKeys) {
         Ok(_) => tracing::warn!("the development owner has no way to pay"),
         Err(error) => tracing::warn!(%error, "the development owner has no way to pay"),
     }
-}
-
-/// One operator, owner, agent and seller, made once; their keys stand in `dev-keys.json`.
-async fn provision(app: &App, data: Option<&Path>) -> Result<DevKeys, StartError> {
-    let failed = |why: &dyn std::fmt::Display| StartError::Provision(why.to_string());
-    let path = data.map(|dir| dir.join("dev-keys.json"));
-    if let Some(path) = &path
-        && let Ok(text) = std::fs::read_to_string(path)
-    {
-        return serde_json::from_str(&text).map_err(|why| failed(&why));
-    }
-    let creation = |name: &str, by| Creation { by, name: name.to_owned(), key: None };
-    let owner = OwnerId::new(app.seed());
-    let create = CreateOwner {
-        creation: creation("dev owner", Principal::Operator),
-        id: owner,
-        zone: Zone::utc(),
-    };
-    app.store.submit(create).await.map_err(|why| failed(&why))?;
-    let agent = AgentId::new(app.seed());
-    let by = Principal::Owner(owner);
-    let create = CreateAgent { creation: creation("dev agent", by), owner, id: agent };
-    app.store.submit(create).await.map_err(|why| failed(&why))?;
-    let seller = SellerId::new(app.seed());
-    let create = CreateSeller {
-        creation: creation("dev seller", Principal::Operator),
-        id: seller,
-        payout_recipient: None,
-        commission_ppm: 0,
-    };
-    app.store.submit(create).await.map_err(|why| failed(&why))?;
-    let key = |principal: Principal| async move {
-        let made = party::add_key(app, principal, None, "development").await;
-        let made = made.map_err(|why| StartError::Provision(why.0.to_string()))?;
-        Ok::<_, StartError>(DevKey { id: principal.to_string(), key: made.secret })
-    };
-    let keys = DevKeys {
-        operator: key(Principal::Operator).await?,
-        owner: key(Principal::Owner(owner)).await?,
-        agent: key(Principal::Agent(agent)).await?,
-        seller: key(Principal::Seller(seller)).await?,
-    };
-    if let Some(path) = path {
-        let text = serde_json::to_string_pretty(&keys).map_err(|why| failed(&why))?;
-        write_private(&path, &text).map_err(|why| failed(&why))?;
-    }
-    Ok(keys)
-}
-
-/// The first operator key of a sandbox or live installation, in a file only its user can read.
-async fn first_operator(app: &App, data: Option<&Path>) -> Result<(), StartError> {
-    let failed = |why: &dyn std::fmt::Display| StartError::Provision(why.to_string());
-    let known = app.store.reader().list::<ApiKey>("keys", "operator", None, 1, true);
-    if !known.map_err(|why| failed(&why))?.items.is_empty() {
-        return Ok(());
-    }
-    let Some(path) = data.map(|dir| dir.join("operator.key")) else { return Ok(()) };
-    let made = party::add_key(app, Principal::Operator, None, "first operator").await;
-    let made = made.map_err(|why| failed(&why.0))?;
-    write_private(&path, made.secret.expose()).map_err(|why| failed(&why))?;
-    tracing::info!(path = %path.display(), "wrote the first operator key; keep it and remove the file");
-    Ok(())
-}
-
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()
 }

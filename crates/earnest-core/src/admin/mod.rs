@@ -46,7 +46,7 @@ impl Creation {
 }
 
 /// The id that a repeat of a creation finds, if it is one.
-fn repeated(view: &View) -> Result<Option<&str>, Stop> {
+pub(crate) fn repeated(view: &View) -> Result<Option<&str>, Stop> {
     match view.key() {
         KeyUse::Other { .. } => {
             Err(Refusal::new(Code::IdempotencyConflict, "the key was used for other arguments")

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 use crate::unit::{Effects, Key, Stop, Touches, Unit, View};
 
 /// Creates a seller.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CreateSeller {
     /// Name and key.
     pub creation: Creation,
@@ -21,6 +21,8 @@ pub struct CreateSeller {
     /// What the platform keeps, in millionths; at most half.
     pub commission_ppm: u32,
 }
+
+crate::shows_only!(CreateSeller: creation, id, commission_ppm);
 
 impl Unit for CreateSeller {
     type Answer = Seller;

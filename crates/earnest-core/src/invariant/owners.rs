@@ -59,7 +59,8 @@ fn wrong_place(owner: &Owner, tab: &Tab) -> Option<String> {
 /// and no grant is overdrawn, what is held included.
 pub(super) fn an_approval_works_once(rows: &Rows, fold: &Fold, breaches: &mut Vec<String>) {
     for agent in rows.agents.values() {
-        if agent.waiting.len() > MAX_WAITING || agent.grants.len() > MAX_GRANTS {
+        let most = usize::try_from(MAX_WAITING).unwrap_or(usize::MAX);
+        if agent.waiting.len() > most || agent.grants.len() > MAX_GRANTS {
             breaches.push(format!("{} has too many questions or grants", agent.id));
         }
         let asked: BTreeSet<&str> = agent.waiting.iter().map(|w| w.binding.as_str()).collect();

@@ -2,11 +2,12 @@
 
 use earnest_core::admin::Pausable;
 use earnest_core::answer::{AnswerApproval, RevokeGrant, Verdict};
-use earnest_core::approval::{Approval, ApprovalState, MAX_GRANTS, MAX_WAITING};
+use earnest_core::approval::{Approval, ApprovalState, MAX_GRANTS};
 use earnest_core::authorize::Outcome;
 use earnest_core::policy::{Limits, PolicySubject};
 use earnest_core::purchase::Purchase;
 use earnest_core::quote::Price;
+use earnest_core::settings::Settings;
 use earnest_core::time::after;
 use earnest_core::voucher::Fate;
 use earnest_store::SubmitError;
@@ -117,7 +118,7 @@ fn equal_questions_collapse_and_twenty_wait_at_most() {
         let (_, second) = world.ask(buyer, "b", &same);
         assert_eq!(first.id, second.id);
         let price = Price::Fixed(micros(300_000));
-        for n in 1..MAX_WAITING {
+        for n in 1..Settings::default().approvals_waiting {
             world.ask(buyer, &format!("q{n}"), &world.quote(&shop, &format!("/{n}"), price));
         }
         let more = world.quote(&shop, "/more", price);

@@ -18,6 +18,7 @@ mod authorize;
 mod budgets;
 mod caps;
 mod cash;
+mod hooks;
 mod invariants;
 mod ledger;
 mod ledger_model;

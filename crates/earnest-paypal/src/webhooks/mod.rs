@@ -11,7 +11,6 @@ mod verify;
 use earnest_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use url::form_urlencoded;
 
 pub use cert::CertStore;
 pub use verify::{
@@ -19,7 +18,6 @@ pub use verify::{
     verify_local, verify_postback,
 };
 
-use crate::reporting;
 use crate::request::{BuildError, Operation, Request, canonical, path_id};
 use crate::wire::{self, Link};
 
@@ -66,15 +64,6 @@ pub struct Event {
     pub custom_id: Option<String>,
 }
 
-/// Events of a span of time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Events {
-    /// Each of them.
-    pub events: Vec<Event>,
-    /// Path and query of the next page, where there is one.
-    pub next: Option<String>,
-}
-
 /// Registers a webhook for every event. PayPal wants a public `https` URL on port 443.
 ///
 /// All of them (`*`): an event only ever makes us read again, and what we learn to read later then
@@ -104,25 +93,6 @@ pub fn delete(id: &str) -> Result<Request, BuildError> {
     Ok(Request::read(Operation::WebhookDelete, format!("{WEBHOOKS}/{id}")))
 }
 
-/// Lists events of a span of time, delivered or not: the safety net under deliveries.
-pub fn list_events(from: Timestamp, to: Timestamp) -> Request {
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("start_time", &reporting::seconds(from))
-        .append_pair("end_time", &reporting::seconds(to))
-        .append_pair("page_size", "300")
-        .finish();
-    let path = format!("/v1/notifications/webhooks-events?{query}");
-    Request::read(Operation::WebhookEvents, path)
-}
-
-/// The next page of [`list_events`], from [`Events::next`].
-pub fn list_more_events(next: &str) -> Result<Request, BuildError> {
-    if !next.starts_with("/v1/notifications/webhooks-events?") || next.len() > 2048 {
-        return Err(BuildError::Text { field: "next" });
-    }
-    Ok(Request::read(Operation::WebhookEvents, next.to_owned()))
-}
-
 #[derive(Deserialize)]
 struct WireWebhook {
     id: String,
@@ -141,14 +111,6 @@ struct WireEventType {
 struct WireWebhooks {
     #[serde(default)]
     webhooks: Vec<WireWebhook>,
-}
-
-#[derive(Deserialize)]
-struct WireEvents {
-    #[serde(default)]
-    events: Vec<WireEvent>,
-    #[serde(default)]
-    links: Vec<Link>,
 }
 
 #[derive(Deserialize)]
@@ -246,18 +208,6 @@ impl From<WireEvent> for Event {
             invoice_id: resource.invoice_id.or(unit.invoice_id),
             custom_id: resource.custom_id.or(unit.custom_id),
         }
-    }
-}
-
-impl Events {
-    /// Reads a page of events; `None` when one cannot be read.
-    pub fn parse(body: &[u8]) -> Option<Self> {
-        let wire: WireEvents = serde_json::from_slice(body).ok()?;
-        // Only path and query of the link are taken: the host stays ours.
-        let next = wire::link(&wire.links, &["next"])
-            .and_then(|href| url::Url::parse(&href).ok())
-            .and_then(|url| Some(format!("{}?{}", url.path(), url.query()?)));
-        Some(Self { events: wire.events.into_iter().map(Event::from).collect(), next })
     }
 }
 

@@ -247,7 +247,7 @@ fn searches_use_parameters_that_paypal_has() {
 fn mon_21_a_yen_amount_is_refused_before_any_call_and_never_multiplied() {
     // The books know USD; a price in another currency cannot become an argument of a request.
     assert_eq!(Currency::parse("JPY"), Err(AmountError::Currency));
-    assert_eq!(AmountError::Currency.code(), "currency_unsupported");
+    assert_eq!(AmountError::Currency.code().as_str(), "currency_unsupported");
     // And the table that writes amounts has no cents for yen.
     let yen = Micros::constant(500_000_000);
     assert_eq!(to_value(yen, "JPY").as_deref(), Ok("500"));
@@ -281,7 +281,6 @@ fn builders_refuse_what_paypal_would() {
         assert_eq!(orders::charge_vaulted(&good, key), Err(text("PayPal-Request-Id")), "{key}");
     }
     assert!(orders::get("../oauth2/token").is_err());
-    assert!(webhooks::list_more_events("/v2/checkout/orders?x").is_err());
 }
 
 #[test]

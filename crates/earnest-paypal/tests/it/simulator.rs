@@ -74,10 +74,7 @@ async fn vaulted(sim: &Sim, client: &Client) -> String {
     assert_eq!(token.payer_id.as_deref(), Some("VYYFH3WJ4JPJQ"));
     let read = run(client, vault::get_payment_token(&token.id).unwrap()).await;
     assert_eq!(read.payment_token().unwrap().id, token.id);
-    let customer = token.customer_id.unwrap();
-    let list = run(client, vault::list_payment_tokens(&customer, 1).unwrap()).await;
-    let Resource::PaymentTokens(list) = list else { panic!("{list:?}") };
-    assert_eq!(list.tokens.len(), 1);
+    assert!(token.customer_id.is_some());
     token.id
 }
 
@@ -509,9 +506,6 @@ async fn deliveries_verify_locally_and_by_postback() {
     let captured = events.iter().find(|event| event.event_type == "PAYMENT.CAPTURE.COMPLETED");
     assert_eq!(captured.unwrap().resource_id.as_ref(), Some(&capture));
 
-    let listed = run(&client, webhooks::list_events(now, now)).await;
-    let listed: Vec<_> = listed.events().unwrap().iter().map(|event| &event.id).collect();
-    assert!(events.iter().all(|event| listed.contains(&&event.id)));
     let gone = run(&client, webhooks::delete(&hook.id).unwrap()).await;
     assert_eq!(gone, Resource::Nothing);
     assert_eq!(word(&client.send(&webhooks::get(&hook.id).unwrap()).await.outcome), "not_found");

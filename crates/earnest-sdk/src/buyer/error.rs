@@ -3,7 +3,7 @@
 use earnest_core::authorize::ApprovalNeeded;
 use earnest_core::id::PurchaseId;
 use earnest_core::money::Micros;
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 
 use crate::problem::Problem;
 
@@ -181,29 +181,27 @@ impl BuyError {
         }
     }
 
-    /// What programs switch on: a code of the error table, or one of this client's own
-    /// (`redirect_refused`, `insecure_resource`, `quote_mismatch`, `price_above_max`,
-    /// `seller_unreachable`, `earnest_unreachable`, `answer_lost`, `answer_broken`,
-    /// `answer_unreadable`, `output_failed`, `approval_required`).
+    /// What programs switch on: a code of the error table, or one of
+    /// [`LocalCode`]'s.
     pub fn code(&self) -> &str {
         match self {
             Self::Request(refusal) => refusal.code.as_str(),
-            Self::Send(_) | Self::NotSent { .. } => "seller_unreachable",
-            Self::InsecureResource { .. } => "insecure_resource",
-            Self::Quote(_) => "quote_mismatch",
-            Self::PriceAboveMax { .. } => "price_above_max",
-            Self::ApprovalNeeded(_) => "approval_required",
+            Self::Send(_) | Self::NotSent { .. } => LocalCode::SellerUnreachable.as_str(),
+            Self::InsecureResource { .. } => LocalCode::InsecureResource.as_str(),
+            Self::Quote(_) => LocalCode::QuoteMismatch.as_str(),
+            Self::PriceAboveMax { .. } => LocalCode::PriceAboveMax.as_str(),
+            Self::ApprovalNeeded(_) => LocalCode::ApprovalRequired.as_str(),
             Self::Denied { problem, .. }
             | Self::OutcomeUnknown { problem, .. }
             | Self::Refused { problem, .. } => &problem.code,
             Self::PaymentRefused { problem, .. } => &problem.code,
-            Self::EarnestUnreachable { .. } => "earnest_unreachable",
-            Self::AnswerLost { .. } => "answer_lost",
-            Self::RedirectRefused { .. } => "redirect_refused",
+            Self::EarnestUnreachable { .. } => LocalCode::EarnestUnreachable.as_str(),
+            Self::AnswerLost { .. } => LocalCode::AnswerLost.as_str(),
+            Self::RedirectRefused { .. } => LocalCode::RedirectRefused.as_str(),
             Self::AlreadyUsed { .. } => Code::VoucherAlreadyUsed.as_str(),
-            Self::Broken { .. } => "answer_broken",
-            Self::Unreadable { .. } => "answer_unreadable",
-            Self::Output { .. } => "output_failed",
+            Self::Broken { .. } => LocalCode::AnswerBroken.as_str(),
+            Self::Unreadable { .. } => LocalCode::AnswerUnreadable.as_str(),
+            Self::Output { .. } => LocalCode::OutputFailed.as_str(),
         }
     }
 

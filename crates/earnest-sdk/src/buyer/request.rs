@@ -240,6 +240,15 @@ impl Fit<'_> {
             let detail = format!("the quote is for another {what}");
             Err(BuyError::quote(Refusal::new(Code::VoucherScopeMismatch, detail)))
         };
+        if quote.request.origin() != asked.origin() {
+            // `localhost` and `127.0.0.1` are two origins; a voucher counts at one.
+            let detail = format!(
+                "the quote is for {}, and {} was asked: use the address that the seller names",
+                quote.request.origin(),
+                asked.origin()
+            );
+            return Err(BuyError::quote(Refusal::new(Code::VoucherScopeMismatch, detail)));
+        }
         if quote.request.url != asked.url {
             return mismatch("URL");
         }

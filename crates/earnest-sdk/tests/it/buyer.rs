@@ -251,6 +251,10 @@ async fn a_client_pays_only_for_the_request_it_made() {
         let error = buyer.get(&format!("{origin}/thing")).send().await.unwrap_err();
         assert!(matches!(error, BuyError::Quote(_)), "{what}: {error}");
         assert_eq!((error.code(), error.paid()), ("quote_mismatch", Payment::No));
+        if what == "another origin" {
+            let told = format!("the quote is for http://127.0.0.1:1, and {origin} was asked");
+            assert!(error.to_string().contains(&told), "{error}");
+        }
     }
     let (origin, _) = dishonest(|url| {
         let mut quote = quote_of("GET", url, b"");

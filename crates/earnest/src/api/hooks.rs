@@ -7,14 +7,14 @@ use earnest_core::hook::{
 use earnest_core::id::{DeliveryId, HookId};
 use earnest_core::party::Principal;
 use earnest_core::problem::Code;
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::auth::{Caller, not_here};
 use super::error::{ApiError, ApiResult, refuse};
-use super::read::{Json, Paging, Path, Query, id};
+use super::read::{Json, Paging, Path, Query, id, idempotency_key};
 use super::view::{List, Problem};
 use crate::app::App;
 use crate::flow::hook as flow;
@@ -172,6 +172,7 @@ fn check_kinds(kinds: &[String]) -> ApiResult<()> {
 pub async fn create(
     State(app): State<App>,
     AsHolder(of): AsHolder,
+    headers: HeaderMap,
     Json(new): Json<NewHook>,
 ) -> ApiResult<(StatusCode, axum::Json<HookView>)> {
     check_kinds(&new.kinds)?;
@@ -194,8 +195,14 @@ pub async fn create(
         since,
         created_at: app.now(),
     };
-    let hook = app.store.submit(CreateHook(hook)).await?;
-    Ok((StatusCode::CREATED, axum::Json(show(&hook, secret.secret))))
+    let (key, settings) = (idempotency_key(&headers)?, app.settings.clone());
+    let hook = app.store.submit(CreateHook { hook, key, settings }).await?;
+    // A repeat shows the secret of the first: whoever asks twice lost the first answer.
+    let secret = match hook.id == id {
+        true => secret.secret,
+        false => flow::shown_secret(&app, &hook)?,
+    };
+    Ok((StatusCode::CREATED, axum::Json(show(&hook, secret))))
 }
 
 /// The caller's endpoints.

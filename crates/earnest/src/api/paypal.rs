@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::{Request, State};
 use earnest_core::id::{IntentId, PurchaseId, SettlementId, TabId, VaultId};
-use earnest_core::intent::{Intent, Purpose};
+use earnest_core::intent::{Evidence, Intent, Purpose};
 use earnest_core::problem::Code;
 use earnest_core::purchase::Purchase;
 use earnest_core::reversal::Reversal;
@@ -22,6 +22,7 @@ use super::error::{ApiResult, refuse};
 use super::read::{Paging, Path, Query, body, id};
 use super::view::{List, Problem};
 use crate::app::App;
+use crate::flow::redact;
 use crate::flow::webhook::{self as flow, WebhookEvent};
 
 /// A PayPal call and everything learnt about it.
@@ -39,7 +40,9 @@ pub struct IntentView {
     invoice_id: Option<String>,
     /// What it should move.
     amount_micros: Option<i64>,
-    /// SHA-256 of the request's body.
+    /// What is sent, without payer data and vault ids: `operation`, `path`, `body`.
+    request: Option<Value>,
+    /// SHA-256 of the request's body as it is sent.
     request_sha256: Option<String>,
     /// How often it was sent.
     sends: u32,
@@ -68,6 +71,7 @@ fn show(row: &Intent) -> IntentView {
         key: row.key.clone(),
         invoice_id: row.invoice_id.clone(),
         amount_micros: row.amount_micros.map(|amount| amount.get()),
+        request: row.request.as_deref().and_then(request),
         request_sha256: row.request_sha256.clone(),
         sends: row.sends,
         first_sent_at: row.first_sent_at.map(|at| at.to_string()),
@@ -76,8 +80,24 @@ fn show(row: &Intent) -> IntentView {
         paypal_order: row.paypal_order.clone(),
         paypal_capture: row.paypal_capture.clone(),
         issue: row.issue.clone(),
-        evidence: row.evidence.iter().map(|piece| value(piece)).collect(),
+        evidence: row.evidence.iter().map(piece).collect(),
     }
+}
+
+fn request(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok().map(|request| redact::request(&request))
+}
+
+/// Redacted once more: what was kept by an earlier version may show more than this one.
+fn piece(kept: &Evidence) -> Value {
+    let mut shown = serde_json::to_value(kept).unwrap_or_default();
+    let operation = kept.said.get("operation").and_then(Value::as_str);
+    if let (Some(operation), Some(answer)) =
+        (operation.and_then(redact::operation_of), shown.pointer_mut("/said/answer"))
+    {
+        redact::redact(operation, answer);
+    }
+    shown
 }
 
 /// `Serialize` behind a pointer.
@@ -98,8 +118,53 @@ pub struct Trail {
     /// The calls, newest first.
     intents: Vec<IntentView>,
     /// The webhooks about them, newest first.
-    #[schema(value_type = Vec<serde_json::Value>)]
-    webhooks: Vec<WebhookEvent>,
+    webhooks: Vec<PaypalEventView>,
+}
+
+/// A webhook of PayPal's that was verified and kept.
+#[derive(Serialize, ToSchema)]
+pub struct PaypalEventView {
+    /// PayPal's id of the event.
+    id: String,
+    /// What it says happened.
+    event_type: String,
+    /// The first transmission it came with.
+    transmission_id: String,
+    /// `local` or `postback`: how it was found to be PayPal's.
+    verified: Option<String>,
+    /// SHA-256 of its body.
+    body_sha256: String,
+    /// The resource it names.
+    resource: Option<String>,
+    /// The capture it names.
+    capture: Option<String>,
+    /// The invoice id it names.
+    invoice_id: Option<String>,
+    /// When it first came.
+    received_at: String,
+    /// How often it came.
+    deliveries: u64,
+    /// Whether what it speaks of still has to be read.
+    open: bool,
+    /// When it is read next, while it is open.
+    next_at: Option<String>,
+}
+
+fn show_event(row: WebhookEvent) -> PaypalEventView {
+    PaypalEventView {
+        next_at: row.open.then(|| row.next_at.to_string()),
+        verified: row.check.map(|check| check.as_str().to_owned()),
+        received_at: row.received_at.to_string(),
+        id: row.id,
+        event_type: row.event_type,
+        transmission_id: row.transmission_id,
+        body_sha256: row.body_sha256,
+        resource: row.resource,
+        capture: row.capture,
+        invoice_id: row.invoice,
+        deliveries: row.deliveries,
+        open: row.open,
+    }
 }
 
 /// What the trail is asked for; exactly one.
@@ -141,6 +206,7 @@ pub async fn trail(
             }
         }
     }
+    let webhooks = webhooks.into_iter().map(show_event).collect();
     Ok(axum::Json(Trail { intents: rows.iter().map(show).collect(), webhooks }))
 }
 

@@ -5,15 +5,15 @@ use axum::response::{IntoResponse, Redirect, Response};
 use earnest_core::authorize::{
     ApprovalNeeded, AuthorizeRequest, Authorized, Outcome, is_request_id,
 };
-use earnest_core::id::{AgentId, OwnerId, PurchaseId};
+use earnest_core::id::{OwnerId, PurchaseId};
 use earnest_core::party::Principal;
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::purchase::Purchase;
 use earnest_core::quote::MAX_QUOTE_LIFE_SECONDS;
 use earnest_core::receipt::Receipt;
 use earnest_core::settlement::Settlement;
 use earnest_core::time::seconds_between;
-use earnest_store::{Cursor, Page};
+use earnest_store::Cursor;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -160,7 +160,7 @@ fn waiting(app: &App, approval: &earnest_core::approval::Approval) -> ApiResult<
     let retry_after_s = APPROVAL_POLL_SECONDS.min(left);
     let location = format!("/v1/approvals/{}", approval.id);
     let body = ApprovalNeeded {
-        status: "approval_required".to_owned(),
+        status: LocalCode::ApprovalRequired.as_str().to_owned(),
         purchase: approval.purchase,
         approval_id: approval.id,
         approval_url: format!("{}/approvals/{}", app.public_url, approval.id),
@@ -187,41 +187,6 @@ pub struct PurchaseQuery {
     /// `csv` for a file that a spreadsheet reads; `json` otherwise.
     #[param(inline)]
     format: Option<Format>,
-}
-
-/// How many purchases one request looks through for an agent's own.
-const MOST_PURCHASES: usize = 10_000;
-
-/// An agent's purchases among its owner's: a page is filled from own rows only, so that neither a
-/// short page nor a cursor tells what other agents do.
-fn own_page(
-    app: &App,
-    owner: OwnerId,
-    agent: AgentId,
-    mut cursor: Option<Cursor>,
-    limit: usize,
-) -> ApiResult<Page<Purchase>> {
-    let mut items: Vec<Purchase> = Vec::new();
-    for _ in 0..MOST_PURCHASES / 500 {
-        let reader = app.store.reader();
-        let scope = owner.to_string();
-        let page = reader.list::<Purchase>("purchases", &scope, cursor.as_ref(), 500, true)?;
-        for row in page.items {
-            if row.agent == agent && items.len() == limit {
-                let last = items.last().map(|last: &Purchase| last.id.to_string());
-                let next = last.map(|id| Cursor { at: id.clone(), id });
-                return Ok(Page { items, next });
-            }
-            if row.agent == agent {
-                items.push(row);
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    Ok(Page { items, next: cursor })
 }
 
 /// The owner whose purchases are meant: the caller's own, or the one the operator names.
@@ -258,7 +223,9 @@ pub async fn list(
             List::of(all("seller_lines", &seller)?, |row| view::purchase_for_seller(&row))
         }
         Principal::Agent(agent) => {
-            let page = own_page(&app, whose(&caller, named)?, agent, cursor, limit)?;
+            // Whoever names an owner names its own.
+            whose(&caller, named)?;
+            let page = all("purchases.agent", &agent)?;
             List::try_of(page, |row| view::purchase_now(&app, &row))?
         }
         Principal::Owner(_) | Principal::Operator => {

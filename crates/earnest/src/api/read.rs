@@ -21,8 +21,6 @@ use super::error::{ApiError, ApiResult, refuse};
 use super::exact;
 use crate::app::App;
 
-/// The largest JSON body.
-pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The most that one page of a list holds.
 pub const MAX_PAGE: u16 = 500;
 
@@ -32,7 +30,7 @@ pub struct BodyTimeout(pub Duration);
 
 impl Default for BodyTimeout {
     fn default() -> Self {
-        Self(Duration::from_secs(20))
+        Self(Duration::from_secs(crate::limits::Limits::default().body_seconds))
     }
 }
 
@@ -42,7 +40,7 @@ pub struct Json<T>(pub T);
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &App) -> ApiResult<Self> {
+    async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
         let unsupported = |why| Err(refuse(Code::MediaTypeUnsupported, why));
         let kind = one(request.headers(), &header::CONTENT_TYPE);
         if !kind.ok().flatten().and_then(|kind| kind.to_str().ok()).is_some_and(is_json) {
@@ -52,7 +50,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         if !coded.into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return unsupported("the body must not be compressed");
         }
-        let body = body(request, MAX_BODY_BYTES).await?;
+        let body = body(request, app.limits.body_bytes).await?;
         parse(&body).map(Json)
     }
 }

@@ -40,7 +40,7 @@ pub struct SignInView {
     pub ends_at: String,
 }
 
-/// Makes a link that signs a browser in as the owner: once, within 10 minutes.
+/// Makes a link that signs a browser in as the owner: once, and only for a while (`expires_at`).
 #[utoipa::path(post, path = "/v1/owners/{id}/login-links", tag = "owner", security(("key" = [])),
     params(("id" = String, Path, description = "own_… or me")),
     responses((status = 201, body = LoginLinkView),

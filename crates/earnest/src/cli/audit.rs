@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use earnest_core::problem::Code;
 use earnest_store::audit::{AuditError, Finding};
 use serde_json::{Value, json};
 
@@ -36,10 +37,10 @@ pub async fn run(command: Audit, style: &Style) -> Ended {
         let (audit, seen) = auditor();
         audit.run_file(&path).map(|findings| (findings, seen.get()))
     });
-    let audited = audited.await.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    let audited = audited.await.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
     let (findings, seen) = audited.map_err(|error| match error {
         AuditError::Open(why) => Failure::file(&file, why),
-        AuditError::Read(why) => Failure::local("database_unavailable", 8, why.to_string()),
+        AuditError::Read(why) => Failure::of(Code::DatabaseUnavailable, why.to_string()),
     })?;
     report(style, &findings, seen)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::quote::{canonical_url, is_loopback};
 use http::{HeaderMap, Method};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::failure::Failure;
 use crate::config::read_secret;
-use crate::serve::DevKeys;
+use crate::first::DevKeys;
 use crate::source::random_bytes;
 
 /// Where an Earnest is looked for unless told.
@@ -105,8 +105,9 @@ impl Answer {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|why| Failure::local("not_earnest", 8, format!("unreadable answer: {why}")))
+        serde_json::from_slice(&self.body).map_err(|why| {
+            Failure::local(LocalCode::NotEarnest, 8, format!("unreadable answer: {why}"))
+        })
     }
 
     /// A header as text.
@@ -166,7 +167,8 @@ impl Client {
             builder = builder.no_proxy();
         }
         let http = builder.build();
-        let http = http.map_err(|why| Failure::local("setup_failed", 1, why.to_string()))?;
+        let http =
+            http.map_err(|why| Failure::local(LocalCode::SetupFailed, 1, why.to_string()))?;
         Ok(Self { http, base, data: reach.data(), role: reach.role })
     }
 
@@ -196,11 +198,19 @@ impl Client {
         }
         let name = role.as_str().to_ascii_uppercase();
         let mut step = format!("set EARNEST_{name}_KEY_FILE to a file that holds the key");
+        if is_loopback(&self.base) {
+            step.push_str("; or run it in the folder of earnest up, or name its books with --data");
+        }
         let first = self.data.join("operator.key");
         if role == Role::Operator && first.is_file() {
             step = format!("EARNEST_OPERATOR_KEY_FILE={}", first.display());
         }
-        let why = format!("there is no {} key", role.as_str());
+        let why = format!(
+            "there is no {} key: EARNEST_{name}_KEY_FILE and EARNEST_{name}_KEY are not set, and \
+             there is no `{}`",
+            role.as_str(),
+            self.data.join("dev-keys.json").display()
+        );
         Err(Failure::from(Refusal::new(Code::Unauthenticated, why)).next(step))
     }
 
@@ -381,7 +391,7 @@ impl Call<'_> {
         }
         let unreachable = |why: reqwest::Error| {
             let detail = format!("no answer from {}: {}", client.base(), root_cause(&why));
-            Failure::local("earnest_unreachable", 8, detail)
+            Failure::local(LocalCode::EarnestUnreachable, 8, detail)
                 .next("earnest up, or --url where it runs")
         };
         let response = request.send().await.map_err(unreachable)?;

@@ -32,7 +32,7 @@ pub enum Which {
 
 /// Runs the command.
 pub fn run(command: &Completions) -> Ended {
-    let failed = |why: std::io::Error| Failure::local("output_failed", 1, why.to_string());
+    let failed = |why| Failure::output(&why);
     std::io::stdout().write_all(&script(command.shell)).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

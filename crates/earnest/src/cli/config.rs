@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use earnest_core::problem::Code;
 use earnest_core::settings::Settings;
 use earnest_paypal::Mode;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use super::failure::{Ended, Failure};
 use super::output::text;
 use super::{Style, Where};
 use crate::config::{Config, Overrides, tables};
+use crate::limits::Limits;
 
 /// Settings.
 #[derive(Debug, Subcommand)]
@@ -76,8 +78,11 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         Mode::Sandbox | Mode::Live => Settings::default(),
     };
     let rules = toml::Table::try_from(&rules);
-    let rules = rules.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    let rules = rules.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
     add(&mut known, "rules", rules, &format!("default of {mode} mode"));
+    let limits = toml::Table::try_from(Limits::default());
+    let limits = limits.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
+    add(&mut known, "limits", limits, "default");
     for (path, table) in tables(overrides)? {
         add(&mut known, "", table, &path.display().to_string());
     }

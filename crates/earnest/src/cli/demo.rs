@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use earnest_core::reconcile;
 use earnest_core::time::Timestamp;
+use earnest_core::problem::Code;
 use serde_json::{Value, json};
 
 use super::{Style, asked_to_stop};
@@ -163,7 +164,7 @@ async fn refusal(scene: &Scene, story: &Story) -> Told<()> {
 
 async fn replay(scene: &Scene, story: &Story) -> Told<()> {
     let code = scene.present_again("/weather/delft", "weather-1").await?;
-    if code != "voucher_already_used" {
+    if code != Code::VoucherAlreadyUsed.as_str() {
         return Err(format!("a used voucher was answered `{code}`"));
     }
     story.say("  refused      a voucher presented a second time");

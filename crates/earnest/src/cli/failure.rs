@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_sdk::{BuyError, SetupError};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ use crate::config::ConfigError;
 pub type Ended = Result<ExitCode, Failure>;
 
 /// A no, or something that broke. Its document is the same as HTTP's (RFC 9457); codes that only
-/// the command line knows are lower-case words too, such as `usage`.
+/// clients know stand in the same table, [`LocalCode`].
 #[derive(Debug)]
 pub struct Failure {
     exit: u8,
@@ -27,35 +27,48 @@ pub struct Failure {
 
 impl Failure {
     /// Something that only the command line knows of.
-    pub fn local(code: &str, exit: u8, detail: impl Into<String>) -> Self {
+    pub fn local(code: LocalCode, exit: u8, detail: impl Into<String>) -> Self {
+        Self::named(code.as_str(), code.title(), exit, detail.into())
+    }
+
+    /// A code of the table, said by this program itself.
+    pub fn of(code: Code, detail: impl Into<String>) -> Self {
+        Self::named(code.as_str(), code.title(), code.exit_code(), detail.into())
+    }
+
+    fn named(code: &str, title: &str, exit: u8, detail: String) -> Self {
         let mut problem = Map::new();
         problem.insert("type".to_owned(), "about:blank".into());
-        problem.insert("title".to_owned(), code.replace('_', " ").into());
-        problem.insert("detail".to_owned(), detail.into().into());
+        problem.insert("title".to_owned(), title.into());
+        problem.insert("detail".to_owned(), detail.into());
         problem.insert("code".to_owned(), code.into());
         Self { exit, problem, silent: false }
     }
 
     /// The command was not given what it needs: exit code 2.
     pub fn usage(detail: impl Into<String>) -> Self {
-        Self::local("usage", 2, detail)
+        Self::local(LocalCode::Usage, 2, detail)
     }
 
     /// A file cannot be read or written.
     pub fn file(path: &std::path::Path, why: impl std::fmt::Display) -> Self {
-        Self::local("file_unusable", 1, format!("`{}`: {why}", path.display()))
+        Self::local(LocalCode::FileUnusable, 1, format!("`{}`: {why}", path.display()))
     }
 
     /// Whoever read our output is gone, and so is the reason to go on.
     pub fn output(error: &io::Error) -> Self {
         let gone = error.kind() == io::ErrorKind::BrokenPipe;
-        let failure = Self::local("output_failed", 1, format!("cannot write: {error}"));
+        let failure = Self::local(LocalCode::OutputFailed, 1, format!("cannot write: {error}"));
         Self { silent: gone, ..failure }
     }
 
     /// A command that was interrupted: exit code 130.
     pub fn interrupted() -> Self {
-        Self::local("interrupted", 130, "interrupted; what was sent may have been carried out")
+        Self::local(
+            LocalCode::Interrupted,
+            130,
+            "interrupted; what was sent may have been carried out",
+        )
     }
 
     /// Earnest's answer, when it is no success.
@@ -70,7 +83,7 @@ impl Failure {
             }
             _ => {
                 let detail = format!("answered {status} without a problem document");
-                Self::local("not_earnest", exit_of_status(status), detail)
+                Self::local(LocalCode::NotEarnest, exit_of_status(status), detail)
                     .next("is that address an Earnest? see --url and EARNEST_URL")
             }
         }
@@ -154,7 +167,7 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let exit = refusal.code.exit_code();
         let Value::Object(mut problem) = problem(&refusal, "") else {
-            return Self::local(refusal.code.as_str(), exit, refusal.detail);
+            return Self::of(refusal.code, refusal.detail);
         };
         // There was no exchange that logs could name.
         problem.remove("trace_id");
@@ -177,7 +190,7 @@ impl From<SetupError> for Failure {
                 Refusal { detail, ..refusal }.into()
             }
             SetupError::Nonces(_) | SetupError::Client(_) => {
-                Self::local("setup_failed", 1, error.to_string())
+                Self::local(LocalCode::SetupFailed, 1, error.to_string())
             }
             SetupError::Url { .. } | SetupError::Insecure { .. } | SetupError::Value { .. } => {
                 Self::usage(error.to_string())
@@ -202,7 +215,8 @@ impl From<BuyError> for Failure {
         if let (Some(Value::Object(problem)), false) = (answered, error.code().is_empty()) {
             return Self { exit, problem, silent: false };
         }
-        let mut failure = Self::local(error.code(), exit, error.to_string());
+        let title = error.code().replace('_', " ");
+        let mut failure = Self::named(error.code(), &title, exit, error.to_string());
         if let BuyError::ApprovalNeeded(waiting) = &error
             && let Ok(Value::Object(members)) = serde_json::to_value(waiting)
         {
@@ -240,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_strangers_wrote_cannot_move_the_cursor() {
-        let failure = Failure::local("x", 1, "a\u{1b}[2Jb");
+        let failure = Failure::local(LocalCode::Usage, 1, "a\u{1b}[2Jb");
         assert!(!failure.in_words().contains('\u{1b}'));
     }
 }

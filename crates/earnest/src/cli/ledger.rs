@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use earnest_core::problem::LocalCode;
 use http::Method;
 use serde_json::Value;
 
@@ -136,7 +137,7 @@ pub async fn trial_balance(command: TrialBalance, style: &Style) -> Ended {
         Some(row) => {
             let sum = row.get("imbalance_micros").and_then(Value::as_i64).unwrap_or(0);
             let why = format!("the books are off by {}: run earnest audit", dollars(sum));
-            Err(super::failure::Failure::local("books_unbalanced", 10, why))
+            Err(super::failure::Failure::local(LocalCode::BooksUnbalanced, 10, why))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use earnest_core::problem::LocalCode;
 use rmcp::ServiceExt as _;
 use serde_json::json;
 
@@ -70,7 +71,7 @@ pub async fn run(command: Mcp, style: &Style) -> Ended {
 
 async fn serve(client: &Client) -> Ended {
     let key = client.key(Role::Agent)?;
-    let broken = |why: String| Failure::local("setup_failed", 1, why);
+    let broken = |why: String| Failure::local(LocalCode::SetupFailed, 1, why);
     let door = Door::own_machine(client.base()).map_err(|why| broken(why.to_string()))?;
     let server = Server::of(Arc::new(door), Caller::new("self", &key));
     let running = server.serve(rmcp::transport::stdio()).await;

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::Args;
 use earnest_core::money::Micros;
+use earnest_core::problem::LocalCode;
 use serde_json::Value;
 
 use super::Style;
@@ -121,7 +122,7 @@ impl Style {
         let answer = answer.await.ok().and_then(Result::ok).unwrap_or_default();
         match answer.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => Err(Failure::local("declined", 1, "nothing was done")),
+            _ => Err(Failure::local(LocalCode::Declined, 1, "nothing was done")),
         }
     }
 }

@@ -82,7 +82,7 @@ pub enum OwnerVerb {
         #[command(flatten)]
         money: Money,
     },
-    /// Prints a link that signs a browser in, once, within 10 minutes: to answer on a phone.
+    /// Prints a link that signs a browser in, once and soon: to answer on a phone.
     Login {
         /// `own_…`; yourself unless said.
         owner: Option<String>,
@@ -281,7 +281,8 @@ async fn login(client: &Client, style: &Style, owner: Option<&str>) -> Result<()
     let (role, path) = place(client, owner)?;
     let row = client.post(role, format!("{path}/login-links"), None).await?;
     style.object(&row, || text(&row, "url"))?;
-    style.talk("open it on the device that is to answer; it works once, within 10 minutes");
+    let until = text(&row, "expires_at");
+    style.talk(&format!("open it on the device that is to answer; it works once, until {until}"));
     style.next("earnest owner sign-ins");
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use earnest_core::party::Owner;
+use earnest_core::problem::LocalCode;
 use earnest_paypal::doctor::{self, Finding, Known};
 use earnest_paypal::webhooks::{self, Webhook};
 use earnest_paypal::{Client as Paypal, Mode, Outcome, Resource};
@@ -208,11 +209,11 @@ async fn create(paypal: &Paypal, url: &str) -> Result<Webhook, Failure> {
         Outcome::Done { resource: Resource::Webhook(webhook) } => Ok(webhook.clone()),
         Outcome::Refused { issue, .. } | Outcome::Declined { issue, .. } => {
             let why = format!("PayPal refuses the webhook: {issue}");
-            Err(Failure::local("webhook_refused", 8, why))
+            Err(Failure::local(LocalCode::WebhookRefused, 8, why))
         }
         other => {
             let why = format!("PayPal's answer: {}", other.issue().unwrap_or(other.as_str()));
-            Err(Failure::local("paypal_unreachable", 8, why)
+            Err(Failure::local(LocalCode::PaypalUnreachable, 8, why)
                 .next("the same command again: an address is registered once"))
         }
     }

@@ -61,11 +61,18 @@ pub async fn run(command: Purchases, style: &Style) -> Ended {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// The reason of a refusal or a wait, by its name.
+/// The reason of a refusal, by its name, and the numbers; of a wait the numbers alone, since nothing
+/// is refused yet.
 fn why(row: &Value) -> String {
-    let Some(refusal) = row.get("refusal") else { return String::new() };
-    let reason = text(refusal, "reason");
-    if reason.is_empty() { text(refusal, "code") } else { reason }
+    let Some(refusal) = row.get("refusal").filter(|refusal| refusal.is_object()) else {
+        return String::new();
+    };
+    let (reason, detail) = (text(refusal, "reason"), text(refusal, "detail"));
+    if text(row, "status") == "waiting" {
+        return format!("asks the owner: {detail}");
+    }
+    let name = if reason.is_empty() { text(refusal, "code") } else { reason };
+    if detail.is_empty() { name } else { format!("{name}: {detail}") }
 }
 
 fn in_words(row: &Value) -> String {

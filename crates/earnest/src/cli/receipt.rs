@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use earnest_core::jws::{Jwks, KeySet};
+use earnest_core::problem::LocalCode;
 use earnest_core::receipt::{Claims, Verified, verify};
 use earnest_core::time::Timestamp;
 use http::Method;
@@ -36,7 +37,9 @@ pub struct Receipt {
 pub enum ReceiptVerb {
     /// Checks a receipt: offline, when the key set is a file. Exit code 9 when it does not verify.
     Verify {
-        /// The signed statement, or the JSON of its public page; - for stdin.
+        /// The signed statement, or the JSON of its public page, or the address of that page; - for
+        /// stdin.
+        #[arg(value_name = "FILE|URL")]
         file: String,
         /// The issuer's key set, a file or a URL; without it, that of the Earnest at --url. Nothing
         /// the receipt itself says about keys is followed.
@@ -66,7 +69,11 @@ pub struct JwksCommand {
 pub async fn run(command: Receipt, style: &Style) -> Ended {
     match command.verb {
         ReceiptVerb::Verify { file, jwks, accept_retired } => {
-            let (token, shown) = statement_in(&read(&file)?);
+            let bytes = match is_url(&file) {
+                true => fetch(&command.reach, &file).await?,
+                false => read(&file)?,
+            };
+            let (token, shown) = statement_in(&bytes);
             let keys = key_set(&command.reach, jwks.as_deref()).await?;
             let verified = verify(&token, &keys).map_err(|why| why.to_string());
             // A page says beside the statement what it claims; people read that part.
@@ -155,18 +162,23 @@ fn statement_in(bytes: &[u8]) -> (String, Option<Value>) {
 async fn key_set(reach: &Reach, jwks: Option<&str>) -> Result<KeySet, Failure> {
     let bytes = match jwks {
         None => serde_json::to_vec(&Client::new(reach)?.get_public(JWKS_PATH).await?),
-        Some(url) if url.starts_with("https://") || url.starts_with("http://") => {
-            let (base, path) = split_url(url)?;
-            let reach = Reach { url: Some(base), ..reach.clone() };
-            let client = Client::new(&reach)?;
-            let call = client.call_public(Method::GET, path);
-            Ok(call.send().await?.body)
-        }
+        Some(url) if is_url(url) => Ok(fetch(reach, url).await?),
         Some(file) => Ok(read(file)?),
     };
     let read = bytes.and_then(|bytes| serde_json::from_slice::<Jwks>(&bytes));
     let set = read.map_err(|why| Failure::usage(format!("--jwks: not a key set: {why}")))?;
     Ok(KeySet::new(&set))
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("https://") || text.starts_with("http://")
+}
+
+/// What stands at an address; no key goes there.
+async fn fetch(reach: &Reach, url: &str) -> Result<Vec<u8>, Failure> {
+    let (base, path) = split_url(url)?;
+    let client = Client::new(&Reach { url: Some(base), ..reach.clone() })?;
+    Ok(client.call_public(Method::GET, path).send().await?.body)
 }
 
 /// Scheme, host and port; and the rest.
@@ -190,7 +202,7 @@ fn verdict(style: &Style, verified: Result<Verified, String>) -> Ended {
                 style.data(&json!({ "valid": false, "error": why }).to_string())?;
             }
             Err(Failure::local(
-                "verification_failed",
+                LocalCode::VerificationFailed,
                 9,
                 format!("the receipt does not verify: {why}"),
             ))

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use earnest_core::problem::{Code, LocalCode};
 use earnest_core::quote::canonical_url;
 use earnest_sdk::sell::{SellConfig, SellError, serve};
 use earnest_sdk::{NonceStore, SellerConfig};
@@ -84,13 +85,14 @@ pub async fn run(command: Sell, style: &Style) -> Ended {
     };
     let failed = |why: std::io::Error| {
         let why = format!("cannot listen on {}: {why}", command.listen);
-        Failure::local("listener_failed", 1, why)
+        Failure::local(LocalCode::ListenerFailed, 1, why).next(super::up::ELSEWHERE)
     };
     let listener = TcpListener::bind(command.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let public = public_url(&command, address)?;
     let nonces = NonceStore::open(nonce_file(&command, &public)?);
-    let nonces = nonces.map_err(|why| Failure::local("nonces_unusable", 1, why.to_string()))?;
+    let nonces =
+        nonces.map_err(|why| Failure::local(LocalCode::NoncesUnusable, 1, why.to_string()))?;
     let mut seller = SellerConfig::new(client.base(), &seller_id, &key, &public, nonces)?;
     if let Some(url) = &command.earnest_public_url {
         seller = seller.public_earnest_url(url)?;
@@ -163,7 +165,8 @@ fn rules(mut config: SellConfig, command: &Sell) -> Result<SellConfig, Failure> 
 fn check_rules(command: &Sell) -> Result<(), Failure> {
     let nobody = "sel_00000000000000000000000001";
     let (url, nonces) = ("http://127.0.0.1:9", NonceStore::in_memory());
-    let nonces = nonces.map_err(|why| Failure::local("nonces_unusable", 1, why.to_string()))?;
+    let nonces =
+        nonces.map_err(|why| Failure::local(LocalCode::NoncesUnusable, 1, why.to_string()))?;
     let seller = SellerConfig::new(url, nobody, "ek_seller_", url, nonces)?;
     rules(front(seller, command)?, command).map(|_| ())
 }
@@ -243,7 +246,7 @@ async fn announce(
 }
 
 fn may_pass(failure: &Failure) -> bool {
-    failure.exit() == 8 || failure.exit() == 1 || failure.code() == "validation_failed"
+    failure.exit() == 8 || failure.exit() == 1 || failure.code() == Code::ValidationFailed.as_str()
 }
 
 #[cfg(test)]

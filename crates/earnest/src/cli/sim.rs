@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use earnest_core::problem::LocalCode;
 use paypal_sim::{Sim, SimConfig};
 use serde_json::json;
 
@@ -30,7 +31,10 @@ pub async fn run(command: SimCommand, style: &Style) -> Ended {
     let SimCommand::Paypal(Paypal { listen }) = command;
     let config = SimConfig { listen, relaxed_webhook_urls: true, ..SimConfig::default() };
     let sim = Sim::start(config).await;
-    let sim = sim.map_err(|why| Failure::local("start_failed", 1, why.to_string()))?;
+    let sim = sim.map_err(|why| {
+        let why = format!("cannot listen on {listen}: {why}");
+        Failure::local(LocalCode::StartFailed, 1, why).next(super::up::ELSEWHERE)
+    })?;
     let url = sim.base_url().to_owned();
     let said = style.object(&json!({ "url": url }), || url.clone());
     style.talk(&format!("simulated PayPal at {url}; client id sim, secret sim"));

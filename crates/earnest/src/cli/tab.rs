@@ -205,6 +205,11 @@ impl Preview {
 async fn close(client: &Client, style: &Style, ending: &Ending) -> Result<(), Failure> {
     let before = find(client, ending.tab.as_deref()).await?;
     let preview = Preview::of(&before);
+    let closed = text(&before, "status") == "closed";
+    if ending.money.dry_run && closed {
+        let words = || format!("{} is closed already: nothing would be done", preview.tab);
+        return style.object(&preview.json("nothing"), words);
+    }
     if ending.money.dry_run {
         return style.object(&preview.json("close"), || preview.in_words("would close"));
     }

@@ -61,6 +61,14 @@ fn purpose(intent: &Value) -> String {
     format!("{} {}", text(purpose, "for").replace('_', " "), text(purpose, "id"))
 }
 
+/// How a webhook was found to be PayPal's.
+fn verified(event: &Value) -> String {
+    match text(event, "verified").as_str() {
+        "" => String::new(),
+        how => format!("verified ({how})"),
+    }
+}
+
 fn in_words(trail: &Value) -> String {
     let mut lines = Vec::new();
     for intent in members(trail, "intents") {
@@ -82,6 +90,10 @@ fn in_words(trail: &Value) -> String {
             if !value.is_empty() {
                 lines.push(format!("  {name} {value}"));
             }
+        }
+        if let Some(request) = intent.get("request").filter(|request| request.is_object()) {
+            let body = request.get("body").unwrap_or(&Value::Null);
+            lines.push(format!("  request {} {body}", text(request, "path")));
         }
         for piece in members(intent, "evidence") {
             let said = piece.get("said").unwrap_or(&Value::Null);
@@ -108,6 +120,7 @@ fn in_words(trail: &Value) -> String {
             text(event, "event_type"),
             text(event, "id"),
             text(event, "resource"),
+            verified(event),
         ];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         lines.push(format!("webhook {}", parts.join("  ")));

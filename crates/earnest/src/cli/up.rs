@@ -3,13 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use earnest_core::problem::LocalCode;
 use serde_json::json;
 
 use super::failure::{Ended, Failure};
 use super::{Style, Where, asked_to_stop};
 use crate::config::Config;
-use crate::serve::{Running, Start};
+use crate::serve::{Running, Start, StartError};
 use crate::watch::LogFormat;
+
+/// What to do about an address that is taken.
+pub const ELSEWHERE: &str = "--listen with another address, or stop what listens on that one";
 
 /// Runs Earnest until it is asked to stop.
 #[derive(Debug, Args)]
@@ -27,7 +31,13 @@ pub async fn run(command: Up, style: &Style) -> Ended {
     let config = Config::load(command.place.overrides()?)?;
     let data = config.data.clone();
     let running = Running::start(config, Start::default()).await;
-    let running = running.map_err(|why| Failure::local("start_failed", 1, why.to_string()))?;
+    let running = running.map_err(|why| {
+        let failure = Failure::local(LocalCode::StartFailed, 1, why.to_string());
+        match why {
+            StartError::Listen { .. } => failure.next(ELSEWHERE),
+            _ => failure,
+        }
+    })?;
     let simulator = running.sim.as_ref().map(paypal_sim::Sim::base_url);
     let row = json!({
         "url": running.url(),

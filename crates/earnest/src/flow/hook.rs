@@ -5,16 +5,16 @@
 //! event is kept twice.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use earnest_core::hook::{
-    Attempt, Attempted, ClaimDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
+    Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
 };
 use earnest_core::id::HookId;
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::time::after;
 use earnest_store::EventAt;
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::StreamExt as _;
@@ -36,12 +36,6 @@ const MOST_DUE: usize = 5_000;
 const REMEMBER_EVERY: u64 = 5_000;
 /// The most deliveries that one unit makes.
 const MOST_AT_ONCE: usize = 100;
-/// How many deliveries of one endpoint a turn sends: one that hangs has the others wait for little.
-const EACH: usize = 4;
-/// How many deliveries are under way at once.
-const CALLS: usize = 16;
-/// How long a receiver may take: Standard Webhooks advises 15 to 30 seconds.
-const TIMEOUT: Duration = Duration::from_secs(20);
 /// How much of an answer is read, and how much of that is kept.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const KEPT_CHARS: usize = 200;
@@ -72,6 +66,35 @@ pub fn new_secret(app: &App, id: &str, scheme: Scheme) -> Result<NewSecret, Refu
         Scheme::V1 => (None, Some(format!("whsec_{}", STANDARD.encode(secret.as_slice())))),
     };
     Ok(NewSecret { sealed, public_key, secret: shown })
+}
+
+/// The secret of an endpoint as it was shown when it was made; none where the scheme has no shared
+/// one.
+///
+/// # Errors
+/// `internal` where it cannot be opened.
+pub fn shown_secret(app: &App, hook: &Hook) -> Result<Option<String>, Refusal> {
+    if hook.scheme == Scheme::V1a {
+        return Ok(None);
+    }
+    let secret = app.sealer.open_secret(&hook.id.to_string(), &hook.sealed);
+    let secret = secret.map_err(|_| Refusal::new(Code::Internal, "the key cannot be opened"))?;
+    Ok(Some(format!("whsec_{}", STANDARD.encode(&*secret))))
+}
+
+/// Clears away deliveries that ended longer ago than they are kept.
+///
+/// # Errors
+/// When the books cannot be read or written.
+pub async fn clear(app: &App) -> Result<(), FlowError> {
+    let (now, keep) = (app.now(), app.settings.webhook_keep_seconds);
+    let reader = app.store.reader();
+    let page = reader.list::<Delivery>("hook_deliveries.ended", "", None, MOST_DUE, false)?;
+    for old in page.items.iter().take_while(|old| after(old.created_at, keep) <= now) {
+        let unit = ClearDelivery { delivery: old.id, settings: app.settings.clone() };
+        app.store.submit(unit).await?;
+    }
+    Ok(())
 }
 
 /// Looks through what the log got since the last time, and makes deliveries of what endpoints want.
@@ -126,27 +149,37 @@ fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
     deliveries
 }
 
-/// Sends what is due, many at once, a few of each endpoint.
+/// What is due, oldest first.
+///
+/// # Errors
+/// When the books cannot be read.
+pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
+    let now = app.now();
+    let reader = app.store.reader();
+    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
+    Ok(page.items.into_iter().take_while(|delivery| delivery.next_at <= now).collect())
+}
+
+/// Sends one delivery, if it is still due.
+pub async fn deliver(app: &App, delivery: &Delivery) {
+    if let Err(error) = send(app, delivery).await {
+        tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+    }
+}
+
+/// Sends what is due, many at once, a few of each endpoint, and waits for all of it.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn send_due(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
     let mut taken: HashMap<HookId, usize> = HashMap::new();
-    let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
-    let due = due.filter(|delivery| {
+    let due = due(app)?.into_iter().filter(|delivery| {
         let count = taken.entry(delivery.hook).or_default();
         *count = count.saturating_add(1);
-        *count <= EACH
+        *count <= app.limits.webhook_calls_per_endpoint
     });
-    let calls = due.map(|delivery| async move {
-        if let Err(error) = send(app, &delivery).await {
-            tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
-        }
-    });
-    futures_util::stream::iter(calls).for_each_concurrent(CALLS, |call| call).await;
+    let calls = due.map(|delivery| async move { deliver(app, &delivery).await });
+    futures_util::stream::iter(calls).for_each_concurrent(app.limits.webhook_calls, |it| it).await;
     Ok(())
 }
 
@@ -200,7 +233,7 @@ fn call(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Call, String> {
         headers.insert(name, HeaderValue::from_str(&value).map_err(|why| why.to_string())?);
     }
     let (method, max_bytes) = (Method::POST, MAX_ANSWER_BYTES);
-    Ok(Call { method, url, headers, body, max_bytes, timeout: TIMEOUT })
+    Ok(Call { method, url, headers, body, max_bytes, timeout: app.limits.webhook_timeout() })
 }
 
 /// What is told, as the log has it: the same bytes at every attempt.

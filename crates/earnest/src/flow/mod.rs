@@ -13,6 +13,7 @@ pub mod policy;
 pub mod purchase;
 pub mod receipt;
 pub mod reconcile;
+pub mod redact;
 pub mod report;
 pub mod reversal;
 pub mod scan;

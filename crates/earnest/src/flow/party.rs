@@ -20,16 +20,21 @@ pub struct NewKey {
 
 /// Draws a key; nothing is recorded yet.
 pub fn draw(app: &App, principal: Principal, label: &str) -> NewKey {
-    let secret = format!("{}{}", principal.key_prefix(), random_token());
-    let row = ApiKey {
-        hash: hex::encode(Sha256::digest(&secret)),
+    let secret = Secret::new(format!("{}{}", principal.key_prefix(), random_token()));
+    let row = row_of(app, principal, &secret, label);
+    NewKey { secret, row }
+}
+
+/// The row of a key that was drawn before.
+pub fn row_of(app: &App, principal: Principal, secret: &Secret, label: &str) -> ApiKey {
+    ApiKey {
+        hash: hex::encode(Sha256::digest(secret.expose())),
         id: KeyId::new(app.seed()),
         principal,
         label: label.to_owned(),
         created_at: app.now(),
         revoked_at: None,
-    };
-    NewKey { secret: Secret::new(secret), row }
+    }
 }
 
 /// Makes a key for a principal. `owner` is who asks, where the principal is an agent.

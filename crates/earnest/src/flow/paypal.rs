@@ -6,9 +6,9 @@ use earnest_core::problem::Code;
 use earnest_core::time::Timestamp;
 use earnest_paypal::{BuildError, Exchange, Outcome, Request};
 use earnest_store::{ReadError, SubmitError};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{settle, vault};
+use super::{redact, settle, vault};
 use crate::app::App;
 
 /// How long a claim lasts: longer than the longest wait for an answer, so that nobody else sends
@@ -113,53 +113,9 @@ pub fn evidence(how: &str, exchange: &Exchange, now: Timestamp) -> Evidence {
         "debug_id": exchange.debug_id,
         "outcome": exchange.outcome.as_str(),
         "issue": exchange.outcome.issue(),
-        "answer": redacted(body),
+        "answer": redact::body(exchange.operation, body),
     });
     Evidence { at: now, how: how.to_owned(), said }
-}
-
-/// The names of members that say who a payer is, or would let somebody pay.
-const PRIVATE: [&str; 12] = [
-    "email_address",
-    "name",
-    "given_name",
-    "surname",
-    "address",
-    "shipping",
-    "phone",
-    "birth_date",
-    "payer_id",
-    "account_id",
-    "access_token",
-    "payer",
-];
-
-/// An answer without payer data; text that is no JSON is left out.
-pub fn redacted(body: &str) -> Value {
-    fn walk(value: &mut Value) {
-        match value {
-            Value::Object(members) => {
-                for (name, member) in members {
-                    // The name of an error is no payer's name.
-                    if PRIVATE.contains(&name.as_str()) && !(name == "name" && member.is_string()) {
-                        *member = "[redacted]".into();
-                    } else {
-                        walk(member);
-                    }
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(walk),
-            _ => {}
-        }
-    }
-    match serde_json::from_str::<Value>(body) {
-        Ok(mut value) => {
-            walk(&mut value);
-            value
-        }
-        Err(_) if body.is_empty() => Value::Null,
-        Err(_) => json!({ "unreadable_bytes": body.len() }),
-    }
 }
 
 /// Whether the outcome of a send says that this and no earlier send ran.
@@ -167,4 +123,26 @@ pub fn certainly_not_run(claimed: &Claimed, exchange: &Exchange) -> bool {
     let first = claimed.intent.sends <= 1;
     let unsent = matches!(exchange.outcome, Outcome::Unknown { sent: false, .. });
     first && (unsent || matches!(exchange.outcome, Outcome::Retry { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use earnest_core::id::{SettlementId, VaultId};
+    use earnest_paypal::Operation;
+
+    /// The rules keep their own numbers, since they know nothing of PayPal; here both are known.
+    #[test]
+    fn the_rules_know_how_long_paypal_keeps_a_key() {
+        let vault = VaultId::from_value(1);
+        for (purpose, operation) in [
+            (Purpose::Settlement(SettlementId::from_value(1)), Operation::OrderChargeVaulted),
+            (Purpose::VaultSetup(vault), Operation::SetupTokenCreate),
+            (Purpose::VaultToken(vault), Operation::PaymentTokenCreate),
+        ] {
+            let kept = operation.key_retention().unwrap().as_secs();
+            let half_an_hour = 1800;
+            assert_eq!(purpose.repeat_seconds().unsigned_abs(), kept - half_an_hour, "{operation}");
+        }
+    }
 }

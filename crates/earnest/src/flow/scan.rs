@@ -17,9 +17,6 @@ use super::paypal::{FlowError, unless_taken};
 use super::{reconcile, reversal, settle};
 use crate::app::App;
 
-/// How often to look.
-const EVERY_SECONDS: i64 = 3_600;
-
 /// Up to when PayPal's records were looked through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scanned {
@@ -47,6 +44,8 @@ impl Record for Scanned {
 /// Remembers how far it was; only ever forward.
 struct Keep {
     until: Timestamp,
+    /// How often to look.
+    every_seconds: i64,
 }
 
 impl Unit for Keep {
@@ -66,7 +65,7 @@ impl Unit for Keep {
         let known = view.row::<Scanned>(Scanned::ID)?.map(|row| row.until);
         let until = known.map_or(self.until, |known| known.max(self.until));
         let mut effects = Effects::answer(());
-        effects.put(Scanned { until, next_at: after(now, EVERY_SECONDS) })?;
+        effects.put(Scanned { until, next_at: after(now, self.every_seconds) })?;
         Ok(effects)
     }
 }
@@ -77,11 +76,11 @@ impl Unit for Keep {
 /// [`FlowError`] when the books cannot be read or written; a report that is not complete is asked
 /// again at the next turn that is due.
 pub async fn look(app: &App) -> Result<(), FlowError> {
-    let now = app.now();
+    let (now, every_seconds) = (app.now(), app.limits.paypal_scan_seconds);
     let Some(row) = app.store.reader().row::<Scanned>(Scanned::ID)? else {
         // What moved before the books began is in the opening balance.
         let until = reconcile::begin(app).await?;
-        return Ok(app.store.submit(Keep { until }).await?);
+        return Ok(app.store.submit(Keep { until, every_seconds }).await?);
     };
     let until = reconcile::horizon(now);
     if now < row.next_at || until <= row.until {
@@ -111,7 +110,7 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
         }
     }
     let until = if all_seen { until } else { row.until };
-    app.store.submit(Keep { until }).await?;
+    app.store.submit(Keep { until, every_seconds }).await?;
     if complete && let reconcile::Reconciled::NotYet(why) = reconcile::run(app).await? {
         tracing::warn!(why, "the books could not be compared with PayPal's records");
     }

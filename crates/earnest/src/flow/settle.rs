@@ -140,7 +140,7 @@ async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), 
             invoice_id: &settlement.invoice_id,
             custom_id: &mark_of(settlement),
             description: &format!("Tab settlement {}", settlement.n),
-            payee: app.payee.as_deref(),
+            payee: None,
         };
         orders::charge_vaulted(&charge, key)
     };

@@ -42,10 +42,12 @@ pub fn hash(token: &str) -> String {
 /// paths without queries; what a proxy logs is of use for ten minutes, until it was used.
 ///
 /// # Errors
-/// `not_found` for an owner who is not there, `rate_limited` past ten in ten minutes.
+/// `not_found` for an owner who is not there, `rate_limited` past as many as the settings say.
 pub async fn ask(app: &App, owner: OwnerId, by: Principal) -> ApiResult<NewLink> {
     let token = hex::encode(random_bytes::<16>());
-    let link = app.store.submit(AskLogin { owner, by, hash: hash(&token) }).await?;
+    let settings = app.settings.clone();
+    let ask = AskLogin { owner, by, hash: hash(&token), settings };
+    let link = app.store.submit(ask).await?;
     let url = format!("{}/login?token={token}", app.public_url);
     Ok(NewLink { url, expires_at: link.expires_at })
 }
@@ -74,6 +76,7 @@ pub async fn use_link(app: &App, token: &str, browser: &str) -> ApiResult<NewSig
         browser: hash(browser),
         hash: hash(&cookie),
         id: SignInId::new(app.seed()),
+        settings: app.settings.clone(),
     };
     let row = app.store.submit(unit).await?;
     Ok(NewSignIn { cookie, row })

@@ -26,6 +26,9 @@ pub struct WebhookEvent {
     pub transmission_id: String,
     /// SHA-256 of the body, in hex: a repeat with another body is a forgery.
     pub body_sha256: String,
+    /// How it was found to be PayPal's; unknown of those kept before that was written down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<WebhookCheck>,
     /// The resource it names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -144,6 +147,7 @@ pub async fn take_in(app: &App, delivery: &Delivery) -> Result<Option<WebhookEve
         event_type: event.event_type,
         transmission_id: delivery.transmission_id().to_owned(),
         body_sha256: hex::encode(delivery.body_sha256()),
+        check: Some(app.webhook_check),
         resource: event.resource_id,
         capture: event.capture_id,
         invoice: event.invoice_id,

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use super::body::Bodies;
 use super::jobs::Jobs;
 use super::task::Tasks;
-use super::{CALLS, CALLS_PER_AGENT};
+use crate::limits::Limits;
 use crate::outbound::{Outbound, Reach};
 
 /// How long Earnest may take to answer a read.
@@ -80,6 +80,10 @@ pub struct Door {
     buyers: Mutex<HashMap<[u8; 32], Buyer>>,
     places: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all_places: Arc<Semaphore>,
+    /// The most calls of one agent at once, and the most purchases of one agent under way.
+    pub(super) calls_per_agent: usize,
+    /// The largest answer of a seller's that is read.
+    pub(super) answer_bytes: usize,
     /// Purchases under way, and those that ended a moment ago.
     pub(super) jobs: Jobs,
     /// Large bodies.
@@ -100,18 +104,18 @@ impl Door {
     /// # Errors
     /// [`DoorError`].
     pub fn own_machine(earnest_url: &str) -> Result<Self, DoorError> {
-        Self::new(earnest_url, None)
+        Self::new(earnest_url, None, &Limits::default())
     }
 
     /// A door whose fetches this server makes for strangers, through the guarded client.
     ///
     /// # Errors
     /// [`DoorError`].
-    pub fn guarded(earnest_url: &str, reach: Reach) -> Result<Self, DoorError> {
-        Self::new(earnest_url, Some(Outbound::new(reach)?))
+    pub fn guarded(earnest_url: &str, reach: Reach, limits: &Limits) -> Result<Self, DoorError> {
+        Self::new(earnest_url, Some(Outbound::new(reach)?), limits)
     }
 
-    fn new(earnest_url: &str, guard: Option<Outbound>) -> Result<Self, DoorError> {
+    fn new(earnest_url: &str, guard: Option<Outbound>, limits: &Limits) -> Result<Self, DoorError> {
         let wrong = || DoorError::Url(earnest_url.to_owned());
         let earnest = Url::parse(earnest_url).map_err(|_| wrong())?;
         if earnest.cannot_be_a_base() || earnest.query().is_some() {
@@ -130,7 +134,9 @@ impl Door {
             guard,
             buyers: Mutex::default(),
             places: Mutex::default(),
-            all_places: Arc::new(Semaphore::new(CALLS)),
+            all_places: Arc::new(Semaphore::new(limits.mcp_calls)),
+            calls_per_agent: limits.mcp_calls_per_agent,
+            answer_bytes: limits.mcp_answer_bytes,
             jobs: Jobs::default(),
             bodies: Bodies::default(),
             tasks: Tasks::default(),
@@ -142,9 +148,9 @@ impl Door {
     pub(super) fn place(&self, caller: &Caller) -> Option<[OwnedSemaphorePermit; 2]> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever has nothing under way needs no entry.
-        places.retain(|_, own| own.available_permits() < CALLS_PER_AGENT);
+        places.retain(|_, own| own.available_permits() < self.calls_per_agent);
         let own = places.entry(Arc::clone(&caller.agent));
-        let own = own.or_insert_with(|| Arc::new(Semaphore::new(CALLS_PER_AGENT)));
+        let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.calls_per_agent)));
         let own = Arc::clone(own).try_acquire_owned().ok()?;
         Some([own, Arc::clone(&self.all_places).try_acquire_owned().ok()?])
     }

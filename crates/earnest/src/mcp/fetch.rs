@@ -10,7 +10,7 @@ use bytes::Bytes;
 use earnest_core::authorize::ApprovalNeeded;
 use earnest_core::id::PurchaseId;
 use earnest_core::money::Micros;
-use earnest_core::problem::{Code, Refusal};
+use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::quote::{Price, body_digest};
 use earnest_sdk::{Answer, BuyError, BuyRequest, PaidFor, Payment};
 use futures_util::StreamExt as _;
@@ -23,7 +23,7 @@ use super::door::{Caller, Door};
 use super::jobs::{JobKey, NotBegun};
 use super::result::{FetchStatus, Fetched, QuoteStatus, Quoted};
 use super::tools::{AskQuote, PaidFetch};
-use super::{CALLS_PER_AGENT, INLINE_BYTES, LONGEST_WAIT, MAX_ANSWER_BYTES};
+use super::{INLINE_BYTES, LONGEST_WAIT};
 use crate::outbound;
 
 /// How often an approval that is waited for is looked at: by a call, and by what waits longer.
@@ -163,7 +163,8 @@ impl Purchase {
     async fn once(&self) -> Arc<Fetched> {
         let id = &self.args.request_id;
         let start = || buy(Arc::clone(&self.door), self.caller.clone(), self.args.clone());
-        let waiting = match self.door.jobs.join(&self.key, self.args.fingerprint(), start) {
+        let (print, most) = (self.args.fingerprint(), self.door.calls_per_agent);
+        let waiting = match self.door.jobs.join(&self.key, print, most, start) {
             Ok(waiting) => waiting,
             Err(NotBegun::Conflict) => {
                 let why = "another request is being bought under this request_id";
@@ -173,7 +174,7 @@ impl Purchase {
                 return Arc::new(fetched.why(Code::IdempotencyConflict.as_str(), None, why));
             }
             Err(NotBegun::TooMany) => {
-                let why = format!("{CALLS_PER_AGENT} purchases are under way");
+                let why = format!("{most} purchases are under way");
                 let text = format!("Nothing was charged: {why}; try again in a second.");
                 let mut fetched = Fetched::new(FetchStatus::FailedNotCharged, id, text);
                 fetched.retry_after_s = Some(1);
@@ -257,7 +258,7 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
     let (status, paid, paid_for) = (answer.status(), answer.paid(), answer.paid_for());
     let kind = answer.headers().get(header::CONTENT_TYPE);
     let kind = kind.and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let bytes = match read(answer).await {
+    let bytes = match read(answer, door.answer_bytes).await {
         Ok(bytes) => bytes,
         Err(why) if paid == Payment::No => {
             let text = format!("Nothing was charged: {why}.");
@@ -266,7 +267,8 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
         }
         Err(why) => {
             let purchase = paid_for.map(|paid_for| paid_for.purchase);
-            return unknown(door, caller, id, purchase, "answer_broken", &why).await;
+            return unknown(door, caller, id, purchase, LocalCode::AnswerBroken.as_str(), &why)
+                .await;
         }
     };
     let mut fetched = match (paid_for, status.is_success()) {
@@ -301,13 +303,13 @@ async fn bought(door: &Door, caller: &Caller, id: &str, paid_for: PaidFor) -> Fe
 }
 
 /// The whole answer, if it is not too large.
-async fn read(answer: Answer) -> Result<Bytes, String> {
+async fn read(answer: Answer, most: usize) -> Result<Bytes, String> {
     let mut body = Vec::new();
     let mut stream = answer.into_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| "the seller's answer broke off".to_owned())?;
-        if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
-            return Err(format!("the seller's answer is larger than {MAX_ANSWER_BYTES} bytes"));
+        if body.len().saturating_add(chunk.len()) > most {
+            return Err(format!("the seller's answer is larger than {most} bytes"));
         }
         body.extend_from_slice(&chunk);
     }
@@ -472,7 +474,7 @@ pub(super) async fn quote(door: &Door, caller: &Caller, args: &AskQuote) -> Quot
         .method()
         .is_ok_and(|method| ![Method::GET, Method::HEAD, Method::POST].contains(&method))
     {
-        return no("method_not_allowed", "quote asks with GET, HEAD or POST");
+        return no(Code::MethodNotAllowed.as_str(), "quote asks with GET, HEAD or POST");
     }
     let request = match asked.request(door, caller) {
         Ok(request) => request,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::CALLS_PER_AGENT;
 use super::result::{FetchStatus, Fetched};
 
 /// How long what was paid for is kept, for a client that lost the answer.
@@ -65,11 +64,13 @@ impl Waiting {
 }
 
 impl Jobs {
-    /// The purchase of that name: the one under way or just ended, or a new one that `start` runs.
+    /// The purchase of that name: the one under way or just ended, or a new one that `start` runs if
+    /// its agent has fewer than `most` under way.
     pub(super) fn join<F>(
         &self,
         key: &JobKey,
         fingerprint: [u8; 32],
+        most: usize,
         start: impl FnOnce() -> F,
     ) -> Result<Waiting, NotBegun>
     where
@@ -87,7 +88,7 @@ impl Jobs {
             }
         }
         let own = state.jobs.iter().filter(|((agent, _), _)| *agent == key.0);
-        if own.filter(|(_, job)| job.ending.borrow().is_none()).count() >= CALLS_PER_AGENT {
+        if own.filter(|(_, job)| job.ending.borrow().is_none()).count() >= most {
             return Err(NotBegun::TooMany);
         }
         let (sender, ending) = watch::channel(None);

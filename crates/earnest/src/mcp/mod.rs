@@ -33,11 +33,5 @@ const LONGEST_WAIT: Duration = Duration::from_secs(25);
 const USUAL_WAIT: Duration = Duration::from_secs(20);
 /// How often a client that asked for progress hears of it.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// The most calls of one agent at once, and the most purchases of one agent under way.
-const CALLS_PER_AGENT: usize = 32;
-/// The most calls of all agents at once: each may need a connection to this server's own API.
-const CALLS: usize = 256;
 /// The largest body that stands in a result; a larger one is a resource.
 const INLINE_BYTES: usize = 64 * 1024;
-/// The largest answer of a seller's that is read.
-const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use earnest_core::id::{ApprovalId, PurchaseId};
 use earnest_core::money::Micros;
+use earnest_core::problem::{Code, LocalCode};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,9 +25,10 @@ const LATEST: usize = 50;
 fn why(failure: ApiFailure) -> (String, String) {
     match failure {
         ApiFailure::Refused(problem) => (problem.code, problem.detail),
-        ApiFailure::Unreachable(why) => {
-            ("earnest_unreachable".to_owned(), format!("no answer from Earnest: {why}"))
-        }
+        ApiFailure::Unreachable(why) => (
+            LocalCode::EarnestUnreachable.as_str().to_owned(),
+            format!("no answer from Earnest: {why}"),
+        ),
     }
 }
 
@@ -125,7 +127,7 @@ pub(super) async fn approval(
     };
     // What stands in a path of ours is one of our ids.
     let Ok(id) = approval_id.parse::<ApprovalId>() else {
-        return no("not_found".to_owned(), "that is not an approval_id".to_owned());
+        return no(Code::NotFound.as_str().to_owned(), "that is not an approval_id".to_owned());
     };
     let until = Instant::now().checked_add(wait);
     let view = loop {
@@ -213,7 +215,7 @@ pub(super) async fn receipt(door: &Door, caller: &Caller, args: AskReceipt) -> R
             Some(token) => token,
             None => {
                 let why = "that is not the address of a receipt, …/r/…";
-                return no_receipt(ReceiptState::Failed, "url_invalid", why);
+                return no_receipt(ReceiptState::Failed, Code::UrlInvalid.as_str(), why);
             }
         },
         AskReceipt { receipt: None, url: None, purchase: Some(purchase) } => {
@@ -224,13 +226,17 @@ pub(super) async fn receipt(door: &Door, caller: &Caller, args: AskReceipt) -> R
         }
         _ => {
             let why = "pass exactly one of `receipt`, `url` and `purchase`";
-            return no_receipt(ReceiptState::Failed, "validation_failed", why);
+            return no_receipt(ReceiptState::Failed, Code::ValidationFailed.as_str(), why);
         }
     };
     match door.get(caller, &format!("/r/{token}")).await {
         Ok(shown) => match text_of(&shown, "receipt") {
             Some(receipt) => verify(door, caller, receipt).await,
-            None => no_receipt(ReceiptState::Failed, "not_found", "nothing signed stands there"),
+            None => no_receipt(
+                ReceiptState::Failed,
+                Code::NotFound.as_str(),
+                "nothing signed stands there",
+            ),
         },
         Err(failure) => {
             let (code, detail) = why(failure);
@@ -257,7 +263,7 @@ async fn of_purchase(
     let failed =
         |code: &str, detail: &str| Err(Box::new(no_receipt(ReceiptState::Failed, code, detail)));
     let Ok(id) = purchase.parse::<PurchaseId>() else {
-        return failed("not_found", "that is not the id of a purchase, pur_…");
+        return failed(Code::NotFound.as_str(), "that is not the id of a purchase, pur_…");
     };
     let view = match door.get(caller, &format!("/v1/purchases/{id}")).await {
         Ok(view) => view,
@@ -270,9 +276,9 @@ async fn of_purchase(
     match door.ask(caller, Method::GET, &path, None).await {
         Ok((Some(location), _)) => match token_of(&location) {
             Some(token) => Ok(token),
-            None => failed("not_found", "Earnest named no receipt"),
+            None => failed(Code::NotFound.as_str(), "Earnest named no receipt"),
         },
-        Ok((None, _)) => failed("not_found", "Earnest named no receipt"),
+        Ok((None, _)) => failed(Code::NotFound.as_str(), "Earnest named no receipt"),
         Err(_) => {
             let state = text_of(&view, "status").unwrap_or_default();
             let text = match state.as_str() {
@@ -302,7 +308,7 @@ async fn verify(door: &Door, caller: &Caller, receipt: String) -> ReceiptStatus 
         (Some(true), Some(claims)) if claims.is_object() => claims,
         _ => {
             let why = text_of(&verdict, "error").unwrap_or_default();
-            return no_receipt(ReceiptState::Invalid, "receipt_invalid", &why);
+            return no_receipt(ReceiptState::Invalid, LocalCode::ReceiptInvalid.as_str(), &why);
         }
     };
     let captured = amount_of(claims, "captured_micros").unwrap_or(Micros::ZERO);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use earnest_core::problem::Code;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, CustomRequest,
     CustomResult, ElicitRequest, ElicitRequestParams, ErrorCode, GetTaskParams, GetTaskResult,
@@ -24,7 +25,7 @@ use super::http::JsonOnly;
 use super::result::{Fetched, Shown, show};
 use super::task::TASK_WAIT;
 use super::tools::{AskApproval, AskQuote, AskReceipt, AskTab, PaidFetch, TOOLS, arguments, wait};
-use super::{CALLS_PER_AGENT, PROGRESS_EVERY, read};
+use super::{PROGRESS_EVERY, read};
 
 /// What the one question of a call is called.
 const QUESTION: &str = "approval";
@@ -61,8 +62,9 @@ impl Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = &self.caller(context)?;
         let Some(_place) = self.door.place(caller) else {
-            let why = format!("busy: an agent may have {CALLS_PER_AGENT} calls at once");
-            let data = json!({ "code": "rate_limited", "retry_after_s": 1 });
+            let most = self.door.calls_per_agent;
+            let why = format!("busy: an agent may have {most} calls at once");
+            let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });
             return Err(ErrorData::new(ErrorCode(-32000), why, Some(data)));
         };
         let door = &self.door;
@@ -109,7 +111,12 @@ impl Server {
         let asks = news && asks_by_url(context);
         if news && !asks && is_2026(context) && follows_tasks(context) {
             let purchase = purchase.waiting(TASK_WAIT);
-            return match self.door.tasks.begin(&caller.agent, purchase, &fetched) {
+            return match self.door.tasks.begin(
+                &caller.agent,
+                self.door.calls_per_agent,
+                purchase,
+                &fetched,
+            ) {
                 Some(task) => Ok(CreateTaskResult::new(task).into()),
                 None => shown(fetched.as_ref()),
             };

@@ -12,7 +12,6 @@ use rmcp::ErrorData;
 use rmcp::model::Task;
 use rmcp::task_manager::{TaskExit, TaskManager, TaskOptions};
 
-use super::CALLS_PER_AGENT;
 use super::fetch::Purchase;
 use super::result::{Fetched, show};
 
@@ -39,11 +38,12 @@ impl Tasks {
         own.ok_or_else(|| ErrorData::invalid_params("there is no such task", None))
     }
 
-    /// Goes on waiting for an owner who was asked; none where the agent has too many tasks, or too
-    /// many agents have some.
+    /// Goes on waiting for an owner who was asked; none where the agent has `most` tasks already, or
+    /// too many agents have some.
     pub(super) fn begin(
         &self,
         agent: &Arc<str>,
+        most: usize,
         purchase: Purchase,
         asked: &Fetched,
     ) -> Option<Task> {
@@ -57,7 +57,7 @@ impl Tasks {
             }
             tasks.entry(Arc::clone(agent)).or_default().clone()
         };
-        if own.running_task_count() >= CALLS_PER_AGENT {
+        if own.running_task_count() >= most {
             return None;
         }
         let options = TaskOptions::new()

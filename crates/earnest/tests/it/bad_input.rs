@@ -521,10 +521,10 @@ async fn a_huge_body_is_refused_with_or_without_its_length() {
     let mark = world.mark();
     for sample in &samples {
         let mut body = sample.body.to_string();
-        body.push_str(&" ".repeat(earnest::api::read::MAX_BODY_BYTES));
+        body.push_str(&" ".repeat(world.earnest.app.limits.body_bytes));
         let answer = sample.send(&world, body).await;
         assert_eq!(answer.refusal(), "body_too_large", "{}", sample.path);
-        assert_eq!(answer.body["limit_bytes"], earnest::api::read::MAX_BODY_BYTES);
+        assert_eq!(answer.body["limit_bytes"], world.earnest.app.limits.body_bytes);
     }
     // Chunked: nobody says beforehand how much there will be.
     let key = world.key("agent");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use earnest::serve::DevKeys;
+use earnest::first::DevKeys;
 use earnest_core::time::{Timestamp, after};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};

@@ -218,7 +218,7 @@ async fn a_place_that_is_gone_is_a_reset() {
 #[tokio::test]
 async fn a_stream_ends_with_its_key_and_with_earnest() {
     let change: crate::world::Change =
-        Arc::new(|start| start.heartbeat = Duration::from_millis(20));
+        Arc::new(|start| start.heartbeat = Some(Duration::from_millis(20)));
     let world = World::ready_but(&change).await;
     let agent = world.agent_id();
     let made = world.post("owner", &format!("/v1/agents/{agent}/keys"), json!({})).await;

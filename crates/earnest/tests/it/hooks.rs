@@ -236,3 +236,71 @@ async fn endpoints_are_their_holders_own_and_lead_to_the_public_internet() {
     }
     check(json!({ "url": "https://a.example/" }), "state_conflict").await;
 }
+
+/// An endpoint that takes the request and never answers holds up its own deliveries only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_endpoint_holds_up_no_other() {
+    let world = World::in_real_time().await;
+    let stalled = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", stalled.local_addr().unwrap());
+    let holding = Arc::new(Mutex::new(Vec::new()));
+    let held = holding.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = stalled.accept().await {
+            held.lock().unwrap().push(stream);
+        }
+    });
+    let good = Receiver::begin(&[]).await;
+    hook(&world, "owner", json!({ "url": url })).await;
+    hook(&world, "owner", json!({ "url": good.url, "kinds": ["owner.*"] })).await;
+    let limits = &world.earnest.app.limits;
+    let begun = std::time::Instant::now();
+    for round in 1..=4 {
+        two_events(&world).await;
+        crate::world::until("the other endpoint is told", || good.got().len() == 2 * round).await;
+    }
+    // By then the first request of the stalled one has not even timed out.
+    assert!(begun.elapsed() < limits.webhook_timeout());
+    // And it has no more of them than it may.
+    let open = holding.lock().unwrap().len();
+    assert!((1..=limits.webhook_calls_per_endpoint).contains(&open), "{open}");
+}
+
+/// Whoever lost the answer asks again under the same key, and gets the same endpoint and secret.
+#[tokio::test]
+async fn a_webhook_is_made_once_under_an_idempotency_key() {
+    let world = World::new().await;
+    let body = json!({ "url": "https://a.example/", "scheme": "v1" });
+    let make = async |body: &Value| {
+        let headers = [("idempotency-key", "once")];
+        world.call_with("owner", Method::POST, "/v1/webhooks", Some(body.clone()), &headers).await
+    };
+    let first = make(&body).await.expect(201);
+    assert!(first["secret"].as_str().unwrap().starts_with("whsec_"));
+    assert_eq!(make(&body).await.expect(201), first);
+    let other = make(&json!({ "url": "https://b.example/" })).await;
+    assert_eq!(other.refusal(), "idempotency_conflict");
+    let listed = world.get("owner", "/v1/webhooks").await.expect(200);
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+}
+
+/// A delivery that ended is shown as long as it is kept, and is not told again afterwards.
+#[tokio::test]
+async fn deliveries_are_cleared_away_after_their_time() {
+    let mut config = earnest::config::Config::simulated();
+    config.settings.webhook_keep_seconds = 100;
+    let world = World::with(config, paypal_sim::SimConfig::default()).await;
+    let receiver = Receiver::begin(&[]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url, "kinds": ["owner.*"] })).await;
+    two_events(&world).await;
+    world.jobs().await;
+    assert_eq!((receiver.got().len(), deliveries(&world, "owner", &made).await.len()), (2, 2));
+    world.advance(99);
+    world.jobs().await;
+    assert_eq!(deliveries(&world, "owner", &made).await.len(), 2);
+    world.advance(1);
+    world.jobs().await;
+    assert!(deliveries(&world, "owner", &made).await.is_empty());
+    world.jobs().await;
+    assert_eq!(receiver.got().len(), 2);
+}

@@ -332,3 +332,47 @@ async fn nothing_that_holds_a_secret_shows_it() {
         assert!(serde_json::to_string(dev).unwrap().contains(&key));
     }
 }
+
+/// The trail shows what was sent and what came back, webhooks and how they were verified; never who
+/// pays, nor what could be charged.
+#[tokio::test]
+async fn the_trail_shows_requests_and_webhooks_without_payers() {
+    let world = World::ready().await;
+    world.spend(200_000, "a").await;
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    world.settle_down().await;
+    world.mail().await;
+    let methods = world.get("owner", "/v1/payment-methods").await.expect(200);
+    let method = methods["data"][0]["id"].as_str().unwrap().to_owned();
+    let reader = world.earnest.app.store.reader();
+    let row = reader.row::<earnest_core::vault::Vault>(&method).unwrap().unwrap();
+    let hidden = [row.payment_token, row.setup_token, row.customer].map(Option::unwrap);
+
+    let trail = world.get("owner", &format!("/v1/paypal/trail?tab={tab}")).await.expect(200);
+    let intent = &trail["intents"][0];
+    let (request, body) = (&intent["request"], &intent["request"]["body"]);
+    assert_eq!(request["operation"], "order_charge_vaulted");
+    assert_eq!(request["path"], "/v2/checkout/orders");
+    let unit = &body["purchase_units"][0];
+    assert_eq!(unit["amount"]["value"], "0.20");
+    assert_eq!(unit["invoice_id"], intent["invoice_id"]);
+    assert!(unit["custom_id"].is_string(), "{body}");
+    assert_eq!(body["payment_source"]["paypal"]["vault_id"], "[redacted]");
+    let answer = &intent["evidence"][0]["said"];
+    let known = [&intent["paypal_order"], &intent["paypal_capture"]];
+    assert!(known.contains(&&answer["answer"]["id"]), "{answer}");
+    assert!(answer["debug_id"].is_string());
+    let event = &trail["webhooks"][0];
+    assert_eq!((&event["verified"], &event["open"]), (&json!("local"), &json!(false)), "{event}");
+
+    let vaulting = format!("/v1/paypal/trail?payment_method={method}");
+    let vaulting = world.get("owner", &vaulting).await.expect(200);
+    assert_eq!(vaulting["intents"].as_array().unwrap().len(), 2);
+    for shown in [&trail, &vaulting] {
+        let text = shown.to_string();
+        for secret in hidden.iter().map(String::as_str).chain(["buyer@example.com"]) {
+            assert!(!text.contains(secret), "{secret} in {text}");
+        }
+    }
+}

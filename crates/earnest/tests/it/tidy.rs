@@ -596,17 +596,37 @@ fn no_file_is_too_long() {
     check(too_long, &[&[("a.rs", &"x\n".repeat(MOST_LINES + 1))]]);
 }
 
-/// Whether `needle` stands in the line as a path of its own, not as the end of a longer one.
-fn stands_alone(line: &str, needle: &str) -> bool {
-    line.match_indices(needle).any(|(at, _)| {
+/// What stands at the root of every Unix and is the same on each machine, and what stands for one.
+const EVERYWHERE: [&str; 9] = ["bin", "dev", "etc", "lib", "path", "proc", "sys", "tmp", "usr"];
+
+/// An absolute path of a file or folder that only some machine has: two names or more from the root,
+/// and no path of ours over HTTP. What stands for one, `/path/to/…`, is fine.
+fn machine_path(line: &str) -> Option<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    for (at, _) in line.match_indices('/') {
         let before = line.get(..at).and_then(|before| before.chars().next_back());
-        !before.is_some_and(|c| c.is_alphanumeric() || "._-/$}".contains(c))
-    })
+        if before.is_some_and(|c| is_name(c) || "~/$}{:*<>)]".contains(c)) {
+            continue;
+        }
+        let rest = line.get(at..).unwrap_or_default();
+        let path = rest.split(|c: char| !is_name(c) && c != '/').next().unwrap_or_default();
+        let names: Vec<&str> = path.split('/').skip(1).collect();
+        let homes = [["ho", "me"], ["ro", "ot"], ["Us", "ers"]].map(|parts| parts.concat());
+        let Some(first) = names.first() else { continue };
+        let home = homes.iter().any(|home| home == first) && names.len() > 1;
+        // A source, a build folder or a manifest stands on a disk; no route of ours ends so.
+        let ends = [".rs", ".toml", ".md", ".json", ".key", ".db", ".sh", ".py", ".js", ".jws"];
+        let on_disk = names.len() > 2 && ends.iter().any(|end| path.ends_with(end));
+        let built = names.iter().skip(1).any(|name| ["crates", "target"].contains(name));
+        if !EVERYWHERE.contains(first) && (home || on_disk || built) {
+            return Some(path);
+        }
+    }
+    None
 }
 
 fn forbidden_words(tree: &Tree) -> Vec<String> {
     let unfinished = [["to", "do!("], ["unimpl", "emented!("], ["FIX", "ME"], ["XX", "X:"]];
-    let machine = [["/wo", "rk/"], ["/ro", "ot/"], ["/ho", "me/"], ["/fa", "rm/"], ["/Us", "ers/"]];
     let hosts = [
         ["crates", ".io"],
         ["npmjs", ".org"],
@@ -624,10 +644,8 @@ fn forbidden_words(tree: &Tree) -> Vec<String> {
                     complaints.push(format!("{path}:{number}: unfinished: `{word}`"));
                 }
             }
-            for needle in machine.map(|parts| parts.concat()) {
-                if stands_alone(line, &needle) {
-                    complaints.push(format!("{path}:{number}: a path of some machine: `{needle}`"));
-                }
+            if let Some(place) = machine_path(line) {
+                complaints.push(format!("{path}:{number}: a path of some machine: `{place}`"));
             }
             // Cargo writes the name of its index beside every crate in its lock file.
             let source = "source = \"registry+https://github.com/rust-lang/";
@@ -649,14 +667,24 @@ fn no_machine_registry_or_loose_end_is_named() {
     let line = |parts: [&str; 2], rest: &str| format!("x = '{}{rest}'", parts.concat());
     let broken = [
         line(["/ho", "me/"], "a"),
+        line(["/sr", "v/"], "build/notes.md"),
+        line(["/any", "where/"], "crates/a"),
+        line(["/any", "where/"], "target"),
         line(["to", "do!("], ")"),
         line(["https://registry.npmjs", ".org"], "/x"),
         line(["FIX", "ME"], ""),
     ];
     let trees: Vec<[(&str, &str); 1]> = broken.iter().map(|l| [("a.rs", l.as_str())]).collect();
     check(forbidden_words, &trees.iter().map(<[_; 1]>::as_slice).collect::<Vec<_>>());
-    let longer = line(["https://api.example/ho", "me/"], "a");
-    expect_none(&forbidden_words(&Tree::of(&[("a.rs", &longer)])));
+    for fine in [
+        line(["https://api.example/ho", "me/"], "a"),
+        line(["/v1/", "tabs/"], "x"),
+        line(["/tm", "p/"], "a/b.rs"),
+        line(["crates/", "earnest/"], "src/a.rs"),
+        line(["/.well-known/", ""], "jwks.json"),
+    ] {
+        expect_none(&forbidden_words(&Tree::of(&[("a.rs", &fine)])));
+    }
 }
 
 fn floats(tree: &Tree) -> Vec<String> {

@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Told;
 use super::story::Story;
-use crate::serve::{DevKeys, Running};
+use crate::first::DevKeys;
+use crate::serve::Running;
 
 /// How long the demonstration waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -209,7 +209,14 @@ async fn an_owner_answers_several_questions_and_takes_a_grant_back() {
     pay(&stand, &shop, "page-after").await.expect(6);
     let waiting = stand.rows(&["approvals"]).await;
     let id = waiting[0]["id"].as_str().unwrap();
+    let listed = async || stand.run(&["purchases", "--limit", "1"]).await.expect(0).out;
+    let waits = listed().await;
+    assert!(waits.contains("waiting") && !waits.contains("policy_denied"), "{waits}");
+    assert!(waits.contains("$0.10 is above the $0.05 that passes without the owner"), "{waits}");
     stand.run(&["approvals", "deny", id, "--pause"]).await.expect(0);
+    let denied = listed().await;
+    assert!(denied.contains("denied") && !denied.contains("waiting"), "{denied}");
+    assert!(denied.contains("approval_denied: the owner refused this purchase"), "{denied}");
     assert_eq!(stand.rows(&["agent", "list"]).await[0]["paused"], true);
     let words = ["pay", &shop.page(), "--max-price", "$0.25", "--request-id", "paused", "--json"];
     assert_eq!(stand.run(&words).await.expect(5).refusal(), "policy_denied/agent_paused");

@@ -44,6 +44,31 @@ async fn a_file_server_is_sold_bought_from_and_settled() {
     assert_eq!(settlement["captured_micros"], 60_000);
     let id = settlement["id"].as_str().unwrap();
 
+    let dry = stand.json(&["tab", "close", "--dry-run"]).await;
+    assert_eq!((&dry["would"], &dry["tab"]), (&"nothing".into(), &tab["id"]));
+    // A receipt is checked where it stands, with the keys of the Earnest that is asked.
+    let page = settlement["receipt_url"].as_str().unwrap();
+    let words = stand.run(&["receipt", "verify", page]).await.expect(0);
+    assert!(words.out.contains("is valid"), "{}", words.out);
+    stand.run(&["receipt", "verify", &format!("{page}x")]).await.expect(3);
+    stand.run(&["receipt", "verify", "http://192.0.2.1/r/x"]).await.expect(2);
+    // Elsewhere there are no keys, and what to do is said; an address that is taken, too.
+    let mut elsewhere = stand.command(&["tab", "status", "--data", "nowhere"]);
+    elsewhere.env_remove("EARNEST_OWNER_KEY_FILE");
+    let lost = super::run(elsewhere).await.expect(4);
+    assert!(
+        lost.err.contains("nowhere/dev-keys.json") && lost.err.contains("--data"),
+        "{}",
+        lost.err
+    );
+    let taken = stand.url.trim_start_matches("http://");
+    let words = ["up", "--listen", taken, "--data", "second"];
+    let refused = stand.run(&words).await.expect(1);
+    assert!(
+        refused.err.contains(taken) && refused.err.contains("--listen with"),
+        "{}",
+        refused.err
+    );
     verify(&stand, id).await;
     let audited = stand.json(&["audit"]).await;
     assert_eq!((&audited["ok"], &audited["settlements"]), (&true.into(), &1.into()));

@@ -5,6 +5,7 @@ use std::path::Path;
 use earnest::config::{Data, File, Paypal, Server};
 use earnest::front::{FrontConfig, FrontFile};
 use earnest::models::{ModelsFile, RoleFile};
+use earnest::limits::Limits;
 use earnest::watch::{LogFormat, WatchFile};
 use earnest_core::settings::Settings;
 
@@ -41,7 +42,7 @@ fn the_example_names_every_setting_with_its_default() {
     let text = example();
     let file: File = toml::from_str(&switched_on(&text)).unwrap();
     // Taken apart by name, so that a new setting does not compile until it is explained here.
-    let File { server, data, paypal, front, watch, models, rules } = file;
+    let File { server, data, paypal, front, watch, models, rules, limits } = file;
     let WatchFile { log, metrics_listen } = watch;
     assert_eq!(log, Some(LogFormat::default()));
     assert!(metrics_listen.is_some_and(|address| address.ip().is_loopback()));
@@ -90,6 +91,7 @@ fn the_example_names_every_setting_with_its_default() {
     assert_eq!(credential_per_minute.unwrap(), unset.credential_per_minute);
     assert_eq!(uncounted.unwrap(), unset.uncounted);
 
+    assert_eq!(limits, toml::Table::try_from(Limits::default()).unwrap());
     let defaults = toml::Table::try_from(Settings::default()).unwrap();
     assert_eq!(rules, defaults, "the defaults of sandbox and live");
     let mut simulated = rules;
@@ -128,10 +130,24 @@ async fn every_setting_says_where_it_comes_from() {
     assert_eq!(of("rules.idle_seconds"), pair("60", "earnest.toml"));
     assert_eq!(of("rules.fee.rate_ppm"), pair("1", "earnest.toml"));
     assert_eq!(of("rules.fee.fixed_micros"), pair("490000", "default of simulated mode"));
+    assert_eq!(of("limits.connections"), pair("800", "default"));
     assert!(of("server.listen").1.ends_with(".config/earnest/earnest.toml"));
     assert_eq!(of("data.dir"), pair("elsewhere", "flag or EARNEST_DATA"));
     std::fs::write(&file, "[server]\nlisten_to = \"x\"\n").unwrap();
     assert_eq!(show(&[]).await.expect(2).refusal(), "usage");
+    // What makes no sense is named with its table.
+    for (wrong, named) in [
+        ("[limits]\nconnections = 0\n", "[limits]: `connections` is not between 1 and 1000000"),
+        ("[limits]\nhead_seconds = \"x\"\n", "[limits]: `head_seconds`: "),
+        ("[limits]\nhead = 1\n", "[limits]: `head`: "),
+        ("[paypal]\npayee = \"X\"\n", "[paypal]: `payee` cannot be set"),
+        ("[rules]\nwebhook_endpoints = 0\n", "[rules]: `webhook_endpoints` is not between 1"),
+        ("[rules]\nsign_in_links = -1\n", "[rules]: `sign_in_links`: "),
+    ] {
+        std::fs::write(&file, wrong).unwrap();
+        let answer = show(&[]).await.expect(2);
+        assert!(answer.err.contains(named), "{}", answer.err);
+    }
 }
 
 /// A reason stands above every setting.

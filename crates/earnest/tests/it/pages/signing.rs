@@ -298,7 +298,7 @@ async fn the_api_knows_the_browser_as_its_owner_only() {
 #[tokio::test]
 async fn a_stream_of_events_ends_with_the_sign_in() {
     let change: crate::world::Change = std::sync::Arc::new(|start: &mut earnest::serve::Start| {
-        start.heartbeat = std::time::Duration::from_millis(20);
+        start.heartbeat = Some(std::time::Duration::from_millis(20));
     });
     let world = World::ready_but(&change).await;
     let browser = Browser::of(&world, "owner").await;
