@@ -209,6 +209,11 @@ local_codes! {
     ReceiptInvalid = "receipt_invalid", "The receipt does not verify";
     VerificationFailed = "verification_failed", "The receipt does not verify with those keys";
     BooksUnbalanced = "books_unbalanced", "The books do not add up";
+    Exists = "exists", "Something is there already";
+    Damaged = "damaged", "The backup is not what was written";
+    InUse = "in_use", "The data is in use";
+    OtherMode = "other_mode", "It belongs to another mode";
+    KeyFile = "key_file", "The key that seals keys cannot be used";
 }
 
 impl fmt::Display for LocalCode {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
 use crate::front::{FrontConfig, FrontFile};
-use crate::models::{self, ModelsFile};
 use crate::limits::Limits;
+use crate::models::{self, ModelsFile};
 use crate::watch::WatchFile;
 
 /// Why settings cannot be used.

@@ -1,5 +1,6 @@
 //! `earnest backup` and `earnest restore`: copies of the books, and coming back from one.
 
+use earnest_core::problem::{Code, LocalCode};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -107,9 +108,9 @@ pub enum RestoreVerb {
 impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
         match &error {
-            BackupError::Exists(_) => Self::local("exists", 7, error.to_string()),
-            BackupError::Damaged { .. } => Self::local("damaged", 1, error.to_string()),
-            _ => Self::local("file_unusable", 1, error.to_string()),
+            BackupError::Exists(_) => Self::local(LocalCode::Exists, 7, error.to_string()),
+            BackupError::Damaged { .. } => Self::local(LocalCode::Damaged, 1, error.to_string()),
+            _ => Self::local(LocalCode::FileUnusable, 1, error.to_string()),
         }
     }
 }
@@ -119,21 +120,23 @@ impl From<RestoreError> for Failure {
         let why = error.to_string();
         match error {
             RestoreError::Backup(error) => error.into(),
-            RestoreError::NotEmpty(_) => Self::local("exists", 7, why)
+            RestoreError::NotEmpty(_) => Self::local(LocalCode::Exists, 7, why)
                 .next("--force moves it aside, or name another folder with --data"),
-            RestoreError::Open(_) => Self::local("in_use", 7, why)
+            RestoreError::Open(_) => Self::local(LocalCode::InUse, 7, why)
                 .next("stop Earnest first: a restore replaces its books"),
-            RestoreError::OtherMode { .. } => Self::local("other_mode", 7, why)
+            RestoreError::OtherMode { .. } => Self::local(LocalCode::OtherMode, 7, why)
                 .next("the mode stands under [paypal] in earnest.toml"),
-            RestoreError::NoKey(_) | RestoreError::Key(_) => Self::local("key_file", 1, why)
-                .next("--key-file names the copy of the key file that is kept apart"),
-            RestoreError::Books(_) => Self::local("database_unavailable", 8, why),
+            RestoreError::NoKey(_) | RestoreError::Key(_) => {
+                Self::local(LocalCode::KeyFile, 1, why)
+                    .next("--key-file names the copy of the key file that is kept apart")
+            }
+            RestoreError::Books(_) => Self::of(Code::DatabaseUnavailable, why),
         }
     }
 }
 
 fn lost(why: &dyn std::fmt::Display) -> Failure {
-    Failure::local("internal", 1, why.to_string())
+    Failure::of(Code::Internal, why.to_string())
 }
 
 /// Runs `earnest backup`.

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use earnest_core::problem::Code;
 use earnest_core::reconcile;
 use earnest_core::time::Timestamp;
-use earnest_core::problem::Code;
 use serde_json::{Value, json};
 
 use super::{Style, asked_to_stop};

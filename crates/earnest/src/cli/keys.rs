@@ -1,5 +1,6 @@
 //! `earnest keys`: what signs vouchers and receipts, and what seals secrets.
 
+use earnest_core::problem::{Code, LocalCode};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,8 +78,10 @@ impl From<ResealError> for Failure {
     fn from(error: ResealError) -> Self {
         let why = error.to_string();
         match error {
-            ResealError::Open(_) => Self::local("in_use", 7, why).next("stop Earnest first"),
-            _ => Self::local("key_file", 1, why).next("the same command again goes on"),
+            ResealError::Open(_) => {
+                Self::local(LocalCode::InUse, 7, why).next("stop Earnest first")
+            }
+            _ => Self::local(LocalCode::KeyFile, 1, why).next("the same command again goes on"),
         }
     }
 }
@@ -151,7 +154,7 @@ async fn seal_anew(place: Where, style: &Style) -> Result<(), Failure> {
     let done = tokio::task::spawn_blocking(move || {
         reseal(&books, mode, &at, machine_clock(), Until::Done)
     });
-    let done = done.await.map_err(|why| Failure::local("internal", 1, why.to_string()))??;
+    let done = done.await.map_err(|why| Failure::of(Code::Internal, why.to_string()))??;
     let row = json!({ "secrets": done.secrets, "key_file": key_file.display().to_string(),
         "old_key_file": done.old.display().to_string() });
     let line = format!("{} secrets sealed with a new {}", done.secrets, key_file.display());

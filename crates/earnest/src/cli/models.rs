@@ -1,5 +1,6 @@
 //! `earnest doctor models`: whether the configured models answer, and what that costs.
 
+use earnest_core::problem::Code;
 use std::process::ExitCode;
 
 use http::StatusCode;
@@ -19,7 +20,7 @@ use crate::models::{Asked, Cost, Gateway, ModelError, Models};
 pub async fn doctor(place: Where, style: &Style) -> Ended {
     let config = Config::load(place.overrides()?)?;
     let models = Models::new(&config.models);
-    let models = models.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    let models = models.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
     let (mut rows, mut worst) = (Vec::new(), 0);
     for gateway in models.all() {
         let asked = gateway.ask(&Figures::example().question()).await;

@@ -2,6 +2,7 @@
 
 mod shapes;
 
+use earnest_core::problem::Code;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +75,7 @@ pub async fn run(command: Treasurer, style: &Style) -> Ended {
         return Ok(ExitCode::SUCCESS);
     }
     let played = tokio::task::spawn_blocking(move || figures(&recordings, &settings)).await;
-    let played = played.map_err(|why| Failure::local("internal", 1, why.to_string()))?;
+    let played = played.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
     show(style, played)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use earnest::config::{Data, File, Paypal, Server};
 use earnest::front::{FrontConfig, FrontFile};
-use earnest::models::{ModelsFile, RoleFile};
 use earnest::limits::Limits;
+use earnest::models::{ModelsFile, RoleFile};
 use earnest::watch::{LogFormat, WatchFile};
 use earnest_core::settings::Settings;
 
