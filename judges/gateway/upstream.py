@@ -5,7 +5,13 @@ import json
 import sys
 
 SEEN = []
-ANSWERS = {"/weather/broken": 500, "/weather/missing": 404, "/weather/locked": 401}
+ANSWERS = {
+    "/weather/broken": 500,
+    "/weather/missing": 404,
+    "/weather/locked": 401,
+    "/weather/changed": 412,
+    "/weather/withheld": 451,
+}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -16,15 +16,44 @@ def scrape(shop):
     answer = shop.ask("operator", "GET", "/metrics")
     if answer.status != 200:
         raise RuntimeError(f"no figures: {answer}")
-    families = list(text_string_to_metric_families(answer.body.decode()))
-    samples = {}
-    for family in families:
+    return read(answer.body.decode())
+
+
+class Refused(Exception):
+    """What Prometheus would not take, or take wrongly."""
+
+
+def read(text):
+    """Samples by name and labels, and families by name; nothing may come twice."""
+    families, samples = {}, {}
+    for family in text_string_to_metric_families(text):
+        if family.name in families:
+            raise Refused(f"{family.name} comes twice")
+        families[family.name] = family
         for sample in family.samples:
             key = (sample.name, *sorted(sample.labels.items()))
             if key in samples:
-                raise RuntimeError(f"{key} comes twice")
+                raise Refused(f"{key} comes twice")
             samples[key] = sample.value
-    return samples, {family.name: family for family in families}
+    return samples, families
+
+
+def control(tally, text):
+    """The same scrape, made wrong, must be refused: or it was not looked at."""
+    lines = text.splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if line.startswith("earnest_log_head "))
+    read("".join(lines))
+    for what, wrong in [
+        ("a sample that comes twice", [*lines[: at + 1], lines[at], *lines[at + 1 :]]),
+        ("a sample that comes again with another value", [*lines[: at + 1], "earnest_log_head 1\n", *lines[at + 1 :]]),
+        ("a family that comes twice", lines + lines),
+    ]:
+        try:
+            read("".join(wrong))
+            refused = False
+        except Refused:
+            refused = True
+        tally.check(refused, f"{what} is refused")
 
 
 def main():
@@ -65,6 +94,7 @@ def main():
         dear = shop.run("pay", f"{public}/judge.py", "--max-price", "$9", "--request-id", "two")
         tally.equal(dear.returncode, 5, f"what is too dear {dear.stderr!r}")
         after, _ = scrape(shop)
+        control(tally, shop.ask("operator", "GET", "/metrics").body.decode())
 
         def moved(name, **labels):
             key = (name, *sorted(labels.items()))

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod alarm;
 pub mod answer;
 pub mod approval;
 pub mod authorize;

@@ -275,6 +275,30 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 20] = [
+        Self::PolicyMissing,
+        Self::PolicyInvalid,
+        Self::OwnerPaused,
+        Self::OwnerFrozen,
+        Self::AgentPaused,
+        Self::TabFrozen,
+        Self::TabClosed,
+        Self::MerchantNotAllowed,
+        Self::ToolNotAllowed,
+        Self::ArgumentsNotAllowed,
+        Self::PriceAboveMax,
+        Self::PerCallCap,
+        Self::RateLimit,
+        Self::SessionCap,
+        Self::DailyCap,
+        Self::SellerBudget,
+        Self::Constraint,
+        Self::TabLimit,
+        Self::GrantExhausted,
+        Self::FundingMissing,
+    ];
+
     /// The reason as clients read it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -403,6 +427,16 @@ mod tests {
             assert_eq!(json, code.as_str());
             assert!(code.exit_code() != 0 && !code.title().is_empty());
         }
+    }
+
+    #[test]
+    fn every_reason_is_on_the_list_once() {
+        let names: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        // A reason that is added does not compile until it has its words, which stand here.
+        let source = include_str!("problem.rs");
+        let words = source.split("impl Reason {").nth(1).unwrap().split("\n}\n").next().unwrap();
+        assert_eq!(words.matches(" => \"").count(), Reason::ALL.len());
     }
 
     #[test]

@@ -290,7 +290,11 @@ fn merge(base: &mut toml::Table, over: toml::Table) {
     }
 }
 
-fn read_files(overrides: &Overrides) -> Result<File, ConfigError> {
+/// The settings files together, the stronger over the weaker.
+///
+/// # Errors
+/// When one cannot be read or understood, or the one that was asked for is not there.
+pub fn read_files(overrides: &Overrides) -> Result<File, ConfigError> {
     let mut all = toml::Table::new();
     let mut last = PathBuf::from("earnest.toml");
     for (path, table) in tables(overrides)? {

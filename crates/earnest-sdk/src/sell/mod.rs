@@ -59,6 +59,17 @@ pub struct SellConfig {
     rules: Rules,
 }
 
+/// A network from its text, such as `10.0.0.0/8`, or of one address; an IPv4 address that IPv6 wraps
+/// is the IPv4 address it is.
+///
+/// # Errors
+/// What is wrong with a text that is neither.
+pub fn network(text: &str) -> Result<IpNet, String> {
+    let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
+    let network = address.or_else(|_| text.parse::<IpNet>().map(|network| network.trunc()));
+    network.map_err(|_| format!("`{text}` is neither an address nor a network like 10.0.0.0/8"))
+}
+
 /// What stands behind the prices.
 #[derive(Clone, Debug)]
 enum Front {
@@ -86,13 +97,8 @@ impl SellConfig {
         seller: SellerConfig,
         gateways: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, SetupError> {
-        let read = |text: &str| {
-            let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
-            address.or_else(|_| text.parse::<IpNet>()).map_err(|_| {
-                let why = format!("`{text}` is neither an address nor a network like 10.0.0.0/8");
-                SetupError::Value { setting: "gateway", why }
-            })
-        };
+        let read =
+            |text: &str| network(text).map_err(|why| SetupError::Value { setting: "gateway", why });
         let gateways = gateways.into_iter().map(read).collect::<Result<_, _>>()?;
         let config = AuthzConfig { gateways, outcome_within: Duration::ZERO };
         Ok(Self::front(seller, Front::Gateway(config)))

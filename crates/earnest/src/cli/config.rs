@@ -13,7 +13,9 @@ use super::failure::{Ended, Failure};
 use super::output::text;
 use super::{Style, Where};
 use crate::config::{Config, Overrides, tables};
+use crate::front::{FrontConfig, FrontFile};
 use crate::limits::Limits;
+use crate::watch::{LogFormat, WatchFile};
 
 /// Settings.
 #[derive(Debug, Subcommand)]
@@ -63,12 +65,6 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         ("data.dir", "earnest-data"),
         ("paypal.mode", "simulated"),
         ("paypal.webhook_check", "local"),
-        ("front.trusted_proxies", "[]"),
-        ("front.forwarded_header", "x-forwarded-for"),
-        ("front.address_per_minute", "3000"),
-        ("front.credential_per_minute", "6000"),
-        ("watch.log", "text"),
-        ("front.uncounted", r#"["127.0.0.0/8", "::1/128"]"#),
         ("models.daily_cap_micros", "1000000"),
     ] {
         known.insert(name.to_owned(), (value.to_owned(), "default".to_owned()));
@@ -77,11 +73,16 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
         Mode::Simulated => Settings::simulated(),
         Mode::Sandbox | Mode::Live => Settings::default(),
     };
-    let rules = toml::Table::try_from(&rules);
-    let rules = rules.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
+    let table = |made: Result<toml::Table, toml::ser::Error>| {
+        made.map_err(|why| Failure::of(Code::Internal, why.to_string()))
+    };
+    let front = FrontFile::from(FrontConfig::from(FrontFile::default()));
+    add(&mut known, "front", table(toml::Table::try_from(front))?, "default");
+    let watch = WatchFile { log: Some(LogFormat::default()), ..WatchFile::default() };
+    add(&mut known, "watch", table(toml::Table::try_from(watch))?, "default");
+    let rules = table(toml::Table::try_from(&rules))?;
     add(&mut known, "rules", rules, &format!("default of {mode} mode"));
-    let limits = toml::Table::try_from(Limits::default());
-    let limits = limits.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
+    let limits = table(toml::Table::try_from(Limits::default()))?;
     add(&mut known, "limits", limits, "default");
     for (path, table) in tables(overrides)? {
         add(&mut known, "", table, &path.display().to_string());

@@ -203,9 +203,7 @@ pub fn log_format(cli: &Cli) -> LogFormat {
     let Command::Up(command) = &cli.command else { return LogFormat::Text };
     let set = || {
         let overrides = command.place.clone().overrides().ok()?;
-        let tables = crate::config::tables(&overrides).ok()?;
-        let set = tables.iter().rev().find_map(|(_, table)| table.get("watch")?.get("log"));
-        set?.clone().try_into().ok()
+        crate::config::read_files(&overrides).ok()?.watch.log
     };
     command.log.or_else(set).unwrap_or_default()
 }

@@ -23,6 +23,10 @@ use super::{Style, asked_to_stop};
 /// The first and longest pause between attempts to have the origin proved.
 const PROVE_AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// The longest that a gateway may have to say how serving ended: well inside the 15 minutes for
+/// which a hold waits for the report (`report_grace_seconds`).
+const LONGEST_OUTCOME_SECONDS: u64 = 600;
+
 /// Stands in front of your server and charges for it, or tells your gateway what is paid for.
 ///
 /// What no rule names is answered 404 and never reaches your server. The origin is registered and
@@ -43,8 +47,9 @@ pub struct Sell {
     #[arg(long = "gateway", value_name = "ADDRESS", requires = "authz")]
     pub gateways: Vec<String>,
     /// For how many seconds a gateway may say, at /outcome?purchase=ID, that what was let through
-    /// failed; then it counts as served [default: at once].
-    #[arg(long, value_name = "SECONDS", requires = "authz")]
+    /// failed; then it counts as served [default: at once]. At most 600.
+    #[arg(long, value_name = "SECONDS", requires = "authz",
+        value_parser = clap::value_parser!(u64).range(..=LONGEST_OUTCOME_SECONDS))]
     pub outcome_within: Option<u64>,
     /// What costs what: 'GET /weather/*=$0.02'; repeat it for more.
     #[arg(long = "price", required = true, value_name = "RULE")]
@@ -144,7 +149,7 @@ fn front(seller: SellerConfig, command: &Sell) -> Result<SellConfig, Failure> {
         let loopback = ["127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
         let gateways = if command.gateways.is_empty() { &loopback } else { &command.gateways };
         let config = SellConfig::authz(seller, gateways.iter().map(String::as_str))?;
-        let within = Duration::from_secs(command.outcome_within.unwrap_or(0).min(600));
+        let within = Duration::from_secs(command.outcome_within.unwrap_or(0));
         return Ok(config.outcome_within(within));
     };
     Ok(SellConfig::new(seller, upstream))

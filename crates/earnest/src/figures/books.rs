@@ -123,7 +123,7 @@ impl Open {
         to.register("approvals_oldest_wait_seconds", "How long the oldest of them waits", self.approvals_wait.clone());
         to.register("intents_open", "PayPal calls whose end is not known yet, those that wait for their turn too", self.intents_open.clone());
         to.register("intents_unknown", "PayPal calls whose outcome is not known", self.intents_unknown.clone());
-        to.register("intents_unknown_oldest_seconds", "Since when the oldest of them is not known", self.intents_unknown_age.clone());
+        to.register("intents_unknown_oldest_seconds", "How long ago the oldest of them was begun", self.intents_unknown_age.clone());
         to.register("webhooks_incoming_open", "Webhooks of PayPal's that are not followed up", self.incoming.clone());
         to.register("webhooks_incoming_lag_seconds", "How long the oldest of them is here", self.incoming_lag.clone());
         to.register("webhooks_outgoing_waiting", "Deliveries that wait, for their first or their next attempt", self.outgoing.clone());

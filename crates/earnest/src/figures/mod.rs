@@ -8,14 +8,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use earnest_core::alarm;
 use earnest_core::money::Currency;
-use earnest_paypal::Exchange;
+use earnest_core::problem::Reason;
+use earnest_paypal::{Exchange, Operation as Call};
 use earnest_store::EventPage;
 use http::{Method, StatusCode, header};
 use prometheus_client::encoding::{EncodeLabelSet, prometheus_text};
@@ -33,8 +36,10 @@ pub mod books;
 
 /// In seconds: from a quick read to the longest that a charge is waited for.
 const PAYPAL_BUCKETS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// How long a scrape waits for the stream of events to be counted up to the moment it came.
-const CATCH_UP: std::time::Duration = std::time::Duration::from_millis(500);
+/// How long a scrape waits for the stream of events to be counted up to the moment it came, which
+/// takes milliseconds unless the machine is very busy or the books cannot be read. Below the 10 s
+/// after which Prometheus gives a scrape up unless told otherwise.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// What a policy said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -110,6 +115,7 @@ pub struct Figures {
     accounts: Family<Class, Gauge>,
     outstanding: Family<Owed, Gauge>,
     head: Gauge,
+    behind: Gauge,
     remembered: Family<What, Gauge>,
     writer: books::Writer,
     open: books::Open,
@@ -145,6 +151,7 @@ impl Figures {
             accounts: Family::default(),
             outstanding: Family::default(),
             head: Gauge::default(),
+            behind: Gauge::default(),
             remembered: Family::default(),
             writer: books::Writer::default(),
             open: books::Open::default(),
@@ -170,6 +177,7 @@ impl Figures {
         to.register("accounts_micros", "What all accounts of a class hold, debits less credits", self.accounts.clone());
         to.register("tab_outstanding_micros", "What all tabs owe", self.outstanding.clone());
         to.register("log_head", "Entries in the log", self.head.clone());
+        to.register("events_behind", "Entries of the log that are not counted above yet; 0 unless the books could not be read in time", self.behind.clone());
         to.register("front_remembered", "What the front limiter remembers", self.remembered.clone());
         self.writer.register(to);
         self.open.register(to);
@@ -179,6 +187,22 @@ impl Figures {
     fn begin(&self) {
         for decision in ["allow", "needs_approval"] {
             self.decisions.get_or_create(&Decision { decision, reason: String::new() }).inc_by(0);
+        }
+        for reason in Reason::ALL {
+            let reason = reason.as_str().to_owned();
+            self.decisions.get_or_create(&Decision { decision: "deny", reason }).inc_by(0);
+        }
+        for kind in alarm::KINDS {
+            self.events.get_or_create(&Kind { kind: kind.to_owned() }).inc_by(0);
+        }
+        for operation in Call::ALL {
+            let operation = operation.as_str();
+            let outcome = "unknown";
+            self.paypal_outcomes.get_or_create(&Outcome { operation, outcome }).inc_by(0);
+        }
+        for (method, route) in described() {
+            let (route, status) = (route.clone(), "5xx");
+            self.requests.get_or_create(&Answered { method, route, status }).inc_by(0);
         }
         self.outstanding.get_or_create(&Owed { currency: Currency::Usd.code() }).set(0);
         for state in ["held", "waiting", "denied", "billed", "released", "expired", "unbilled"] {
@@ -231,16 +255,7 @@ impl Figures {
 
     /// Counts an answer. `route` is the pattern, never the path: paths hold ids.
     pub fn answered(&self, method: &Method, route: Option<&str>, status: StatusCode) {
-        let method = match *method {
-            Method::GET => "GET",
-            Method::POST => "POST",
-            Method::PUT => "PUT",
-            Method::DELETE => "DELETE",
-            Method::PATCH => "PATCH",
-            Method::HEAD => "HEAD",
-            Method::OPTIONS => "OPTIONS",
-            _ => "other",
-        };
+        let method = word(method);
         let status = match status.as_u16() / 100 {
             1 => "1xx",
             2 => "2xx",
@@ -249,6 +264,11 @@ impl Figures {
             _ => "5xx",
         };
         let route = route.unwrap_or("none").to_owned();
+        if status != "5xx" {
+            // Pages are not in the description: their first failure is an increase, too.
+            let failed = Answered { method, route: route.clone(), status: "5xx" };
+            self.requests.get_or_create(&failed).inc_by(0);
+        }
         self.requests.get_or_create(&Answered { method, route, status }).inc();
     }
 
@@ -261,8 +281,9 @@ impl Figures {
         self.paypal_outcomes.get_or_create(&Outcome { operation, outcome }).inc();
     }
 
-    /// Waits, for a moment, until everything up to a place is counted.
-    async fn caught_up(&self, seq: u64) {
+    /// Waits until everything up to a place is counted, and says how much is not where that takes
+    /// too long.
+    async fn caught_up(&self, seq: u64, within: Duration) {
         let counted = async {
             loop {
                 let moved = self.moved.notified();
@@ -272,8 +293,10 @@ impl Figures {
                 moved.await;
             }
         };
-        // Where the books cannot be read now, what is known is told.
-        let _ = tokio::time::timeout(CATCH_UP, counted).await;
+        // Where the books cannot be read now, what is known is told, and how much is missing.
+        let _ = tokio::time::timeout(within, counted).await;
+        let behind = seq.saturating_sub(self.seen.load(Ordering::Acquire));
+        self.behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
     }
 
     /// What running sums tell: no reading.
@@ -297,11 +320,48 @@ impl Figures {
     }
 }
 
+/// A method as a label: one of a few, whatever clients send.
+fn word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// The methods and patterns of the API, from its description.
+fn described() -> impl Iterator<Item = (&'static str, &'static String)> {
+    static PATHS: OnceLock<Vec<(&'static str, String)>> = OnceLock::new();
+    let paths = PATHS.get_or_init(|| {
+        let mut all = Vec::new();
+        for (path, item) in crate::api::openapi().paths.paths {
+            for (method, operation) in [
+                (Method::GET, item.get),
+                (Method::POST, item.post),
+                (Method::PUT, item.put),
+                (Method::DELETE, item.delete),
+                (Method::PATCH, item.patch),
+            ] {
+                all.extend(operation.map(|_| (word(&method), path.clone())));
+            }
+        }
+        all
+    });
+    paths.iter().map(|(method, path)| (*method, path))
+}
+
 /// Everything, as Prometheus reads it (text format 0.0.4).
 pub async fn render(app: &App) -> String {
     let figures = &app.figures;
-    let head = *app.store.watch_head().borrow();
-    figures.caught_up(head).await;
+    // From the books: whoever was answered may ask before the writer has told of the new head.
+    let told = *app.store.watch_head().borrow();
+    let head = app.store.reader().head().map_or(told, |head| head.seq);
+    figures.caught_up(head, CATCH_UP).await;
     figures.head.set(i64::try_from(head).unwrap_or(i64::MAX));
     figures.set_sums(app);
     figures.open.refresh(app).await;
@@ -330,4 +390,24 @@ pub fn alone(app: App) -> Router {
 /// A lock that a panic elsewhere does not close.
 fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_not_counted_yet_is_said() {
+        let figures = Figures::new("simulated");
+        figures.reached(4);
+        figures.caught_up(7, Duration::ZERO).await;
+        assert_eq!(figures.behind.get(), 3);
+        // However long that takes, once it is counted nothing is missing.
+        let later = async {
+            tokio::task::yield_now().await;
+            figures.reached(7);
+        };
+        tokio::join!(figures.caught_up(7, Duration::MAX), later);
+        assert_eq!(figures.behind.get(), 0);
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use earnest_sdk::sell::network;
 use http::{HeaderMap, HeaderName, header};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -33,14 +34,7 @@ impl Networks {
     /// # Errors
     /// The text that is neither an address nor a network.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let read = |text: &str| {
-            let address = text.parse::<IpAddr>().map(|address| IpNet::from(address.to_canonical()));
-            let network = address.or_else(|_| text.parse::<IpNet>().map(|network| network.trunc()));
-            network.map_err(|_| {
-                format!("`{text}` is neither an address nor a network like 10.0.0.0/8")
-            })
-        };
-        texts.into_iter().map(read).collect::<Result<_, _>>().map(Self)
+        texts.into_iter().map(network).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether an address is in one of them; one that IPv6 wraps counts as the IPv4 address it is.

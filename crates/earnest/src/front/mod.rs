@@ -94,6 +94,19 @@ impl From<FrontFile> for FrontConfig {
     }
 }
 
+/// Every setting as a file would say it.
+impl From<FrontConfig> for FrontFile {
+    fn from(config: FrontConfig) -> Self {
+        Self {
+            trusted_proxies: Some(config.hops.trusted),
+            forwarded_header: Some(config.hops.header),
+            address_per_minute: Some(config.address_per_minute),
+            credential_per_minute: Some(config.credential_per_minute),
+            uncounted: Some(config.uncounted),
+        }
+    }
+}
+
 /// The front of a running Earnest.
 pub struct Front {
     hops: Hops,

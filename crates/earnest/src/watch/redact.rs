@@ -150,14 +150,28 @@ mod tests {
         }
     }
 
-    /// Every beginning of the list is looked for.
+    /// What must not stand in a log, as it is handed out: written down here and not taken from the
+    /// list, so that what is dropped from there is missed.
     #[test]
     fn the_whole_list_is_taken_out() {
-        for (begin, stays) in LIST {
-            let line = format!("x {begin}0123456789abcdef y");
-            let clean = redact(&line);
-            let expect = if stays { begin } else { "" };
-            assert_eq!(clean, format!("x {expect}{GONE} y"), "{begin}");
+        let must_go = [
+            ("ek_operator_0123456789abcdef", "ek_operator_[redacted]"),
+            ("ek_owner_0123456789abcdef", "ek_owner_[redacted]"),
+            ("ek_agent_0123456789abcdef", "ek_agent_[redacted]"),
+            ("ek_seller_0123456789abcdef", "ek_seller_[redacted]"),
+            ("whsec_MDEyMzQ1Njc4OWFiY2RlZg==", "whsec_[redacted]"),
+            ("eyJhbGciOiJFZERTQSJ9.eyJqdGkiOiJ2Y2gifQ.c2lnbmF0dXJl", "[redacted]"),
+            ("A21AAFEpH4PsADK7qSS7pSRsgzfENtu-Q1ysgEDVDESseMHBYXVJYE8", "[redacted]"),
+            ("Bearer 0123456789abcdef", "Bearer [redacted]"),
+            ("Basic c2ltOmEtY2xpZW50LXNlY3JldA==", "Basic [redacted]"),
+            ("Tab eyJhbGciOiJFZERTQSJ9.e30.c2ln", "[redacted]"),
+            ("token=0123456789abcdef", "token=[redacted]"),
+            ("form=0123456789abcdef", "form=[redacted]"),
+            ("client_secret=0123456789abcdef", "client_secret=[redacted]"),
+        ];
+        for (secret, expect) in must_go {
+            assert_eq!(redact(&format!("x {secret} y")), format!("x {expect} y"), "{secret}");
         }
+        assert_eq!(must_go.len(), LIST.len(), "what is added to the list is written down here");
     }
 }

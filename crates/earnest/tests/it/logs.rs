@@ -6,10 +6,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
 
-use crate::secrets::{Logs, Secret, assert_none};
+use crate::secrets::{Logs, Secret, alone, assert_none};
 use crate::world::World;
 
-/// As `earnest up` writes it, for the whole process: tasks that others start log too.
+/// As `earnest up` writes it, for the whole process: tasks that others start log too. So the test is
+/// [`alone`] in it.
 fn keep() -> Logs {
     let logs = Logs::default();
     // Everything of ours and more than anybody switches on of others'.
@@ -25,6 +26,9 @@ fn lines(logs: &Logs) -> Vec<Value> {
 
 #[tokio::test]
 async fn every_line_is_an_object_that_names_its_request() {
+    if !alone("logs::every_line_is_an_object_that_names_its_request") {
+        return;
+    }
     let logs = keep();
     let world = World::ready().await;
     let mut secrets: Vec<Secret> = ["operator", "owner", "agent", "seller"]

@@ -221,3 +221,20 @@ async fn an_owner_answers_several_questions_and_takes_a_grant_back() {
     let words = ["pay", &shop.page(), "--max-price", "$0.25", "--request-id", "paused", "--json"];
     assert_eq!(stand.run(&words).await.expect(5).refusal(), "policy_denied/agent_paused");
 }
+
+/// A time that cannot be kept is refused, not cut.
+#[tokio::test]
+async fn a_gateway_has_ten_minutes_to_say_that_it_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let sell = |seconds: &str| {
+        let mut command = earnest(folder.path());
+        command.args(["sell", "--authz", "--public-url", "https://api.example", "--listen"]);
+        command.args(["127.0.0.1:0", "--price", "GET /x=$0.02", "--outcome-within", seconds]);
+        run(command)
+    };
+    let refused = sell("601").await.expect(2);
+    assert!(refused.err.contains("601 is not in 0..=600"), "{}", refused.err);
+    // What may be said goes on to the next thing that is missing: a seller's key.
+    let accepted = sell("600").await;
+    assert!(!accepted.err.contains("outcome-within"), "{}", accepted.err);
+}
