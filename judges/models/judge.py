@@ -91,8 +91,8 @@ def doctored(tally, doctor, llmock):
     cases = [
         ("an answer shaped by the schema", [], 0, "answered", known, 1),
         ("a 429, twice", [fail(429, retry_after=1, times=2)], 0, "answered", known, 3),
-        ("a 429 for ever", [fail(429, retry_after=1, times=None)], 1, "rate_limited", 0, 3),
-        ("a 429 for an hour", [fail(429, retry_after=3600)], 1, "rate_limited", 0, 1),
+        ("a 429 for ever", [fail(429, retry_after=1, times=None)], 1, "throttled", 0, 3),
+        ("a 429 for an hour", [fail(429, retry_after=3600)], 1, "throttled", 0, 1),
         ("a 400", [fail(400)], 1, "refused", 0, 1),
         ("a 401", [fail(401)], 4, "refused", 0, 1),
         ("a 404", [fail(404)], 1, "refused", 0, 1),

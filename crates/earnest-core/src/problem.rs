@@ -213,7 +213,7 @@ local_codes! {
     Damaged = "damaged", "The backup is not what was written";
     InUse = "in_use", "The data is in use";
     OtherMode = "other_mode", "It belongs to another mode";
-    KeyFile = "key_file", "The key that seals keys cannot be used";
+    KeyFile = "key_file_unusable", "The key that seals keys cannot be used";
 }
 
 impl fmt::Display for LocalCode {

@@ -58,7 +58,7 @@ impl ModelError {
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
-            Self::RateLimited => "rate_limited",
+            Self::RateLimited => "throttled",
             Self::Refused(..) => "refused",
             Self::Failed(..) => "failed",
             Self::Timeout => "timeout",

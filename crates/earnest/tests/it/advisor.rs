@@ -297,8 +297,8 @@ async fn a_model_that_fails_changes_nothing_but_its_cost() {
         ("a numeric code", Reply::body(400, &error(json!(400))), "refused", 0),
         ("a failure", Reply::body(500, &error(Value::Null)), "failed", RESERVE),
         ("a redirect", Reply::Says(307, None, "".into()), "refused", 0),
-        ("429 for ever", Reply::Says(429, Some("0"), "".into()), "rate_limited", 0),
-        ("429 for an hour", Reply::Says(429, Some("3600"), "".into()), "rate_limited", 0),
+        ("429 for ever", Reply::Says(429, Some("0"), "".into()), "throttled", 0),
+        ("429 for an hour", Reply::Says(429, Some("3600"), "".into()), "throttled", 0),
         ("too much", huge, "too_large", RESERVE),
         ("a hang", Reply::Hangs, "timeout", RESERVE),
     ] {

@@ -220,6 +220,10 @@ async fn all_places(world: &World) -> Vec<Place> {
     all
 }
 
+/// More than any price may be, and still an amount.
+const ABOVE_A_PRICE: [&str; 4] =
+    ["10000.000001", "9007199254.740991", "10000000001", "9007199254740991"];
+
 /// MON-02 and its family: in every place each bad spelling gets its code, and the books stay as
 /// they are.
 #[tokio::test]
@@ -228,7 +232,13 @@ async fn mon_02_bad_amounts_are_refused_in_every_place() {
     let places = all_places(&world).await;
     let (mark, journal) = (world.mark(), world.paypal_calls());
     for place in &places {
+        // What the operator moves is no price, so only what can be represented bounds it.
+        let free =
+            ["/v1/cash-entries", "/v1/suspense/"].iter().any(|it| place.path.starts_with(it));
         for (text, code) in bad() {
+            if free && ABOVE_A_PRICE.contains(&text.trim_matches('"')) {
+                continue;
+            }
             let body = place.body.to_string().replace("\"AMOUNT\"", &text);
             let headers: Vec<(&str, &str)> =
                 place.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();

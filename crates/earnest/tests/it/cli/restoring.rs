@@ -47,7 +47,7 @@ async fn the_disk_is_lost_and_the_books_come_back() {
         run(command)
     };
     let no_key = command(&["restore", "copy"]).await.expect(1);
-    assert_eq!(no_key.refusal(), "key_file");
+    assert_eq!(no_key.refusal(), "key_file_unusable");
     let restored = command(&["restore", "copy", "--key-file", "seal.key"]).await.expect(0).json();
     assert_eq!(restored["backup"], manifest);
     let audit = command(&["audit"]).await.expect(0).json();
