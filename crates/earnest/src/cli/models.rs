@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::failure::{Ended, Failure};
-use super::output::text;
+use super::output::{money, text};
 use super::{Style, Where};
 use crate::config::Config;
 use crate::models::advisor::{Figures, Said};
@@ -37,10 +37,10 @@ pub async fn doctor(place: Where, style: &Style) -> Ended {
         return Ok(ExitCode::SUCCESS);
     }
     style.rows(&rows, ["", "ROLE", "MODEL", "COST", "SAID"], |row| {
-        let sign = if row["ok"] == true { "ok" } else { "BAD" };
-        let cost = match row["cost_micros"].is_null() {
-            true => format!("unknown (counts as {})", text(row, "reserve")),
-            false => super::output::money(row, "cost_micros"),
+        let sign = if text(row, "ok") == "true" { "ok" } else { "BAD" };
+        let cost = match money(row, "cost_micros") {
+            none if none.is_empty() => format!("unknown (counts as {})", text(row, "reserve")),
+            cost => cost,
         };
         [sign.to_owned(), text(row, "role"), text(row, "model"), cost, text(row, "said")]
     })?;

@@ -95,10 +95,14 @@ fn figures(recordings: &[Recording], settings: &Settings) -> Vec<(String, Figure
 
 fn show(style: &Style, played: Vec<(String, Figures)>) -> Result<(), Failure> {
     let rows = played.into_iter().map(|(shape, figures)| {
-        let mut row = json!(figures);
-        row["shape"] = shape.into();
-        row["ratio"] = decimal(figures.ratio_ppm()).into();
-        row["unbound_ratio"] = decimal(figures.unbound_ratio_ppm()).into();
+        let mut row = json!({
+            "shape": shape,
+            "ratio": decimal(figures.ratio_ppm()),
+            "unbound_ratio": decimal(figures.unbound_ratio_ppm()),
+        });
+        if let (Some(row), Value::Object(figures)) = (row.as_object_mut(), json!(figures)) {
+            row.extend(figures);
+        }
         row
     });
     let rows: Vec<Value> = rows.collect();

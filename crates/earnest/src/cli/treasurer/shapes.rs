@@ -4,8 +4,11 @@ use earnest_core::money::Micros;
 use earnest_core::replay::{Line, Recording};
 use earnest_core::time::{Timestamp, after};
 
+/// What a shape is called, and how its lines are made.
+type Shape = (&'static str, fn(&mut Dice) -> Vec<Step>);
+
 /// The shapes, in turn.
-const SHAPES: [(&str, fn(&mut Dice) -> Vec<Step>); 6] = [
+const SHAPES: [Shape; 6] = [
     ("steady", steady),
     ("bursty", bursty),
     ("long session", long),
@@ -18,7 +21,7 @@ const SHAPES: [(&str, fn(&mut Dice) -> Vec<Step>); 6] = [
 pub(super) fn recordings(tabs: u32, seed: u64) -> Vec<Recording> {
     let begin = Timestamp::from_second(1_796_000_000).unwrap_or(Timestamp::UNIX_EPOCH);
     let shapes = SHAPES.iter().cycle();
-    let make = |(number, (shape, make)): (u64, &(&str, fn(&mut Dice) -> Vec<Step>))| {
+    let make = |(number, (shape, make)): (u64, &Shape)| {
         // Each tab has dice of its own, so that more tabs do not change the first ones.
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number);
         let mut at = begin;
