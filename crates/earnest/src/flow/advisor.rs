@@ -14,7 +14,7 @@ use earnest_core::treasurer::{Advice, AskAdvice, Plan, TakeAdvice, may_ask, thre
 use futures_util::StreamExt as _;
 
 use super::paypal::FlowError;
-use super::settle;
+use super::{lost, settle};
 use crate::app::App;
 use crate::models::advisor::{Figures, Said};
 use crate::models::{Asked, Cost, Gateway};
@@ -29,7 +29,11 @@ const PAGE: usize = 500;
 /// # Errors
 /// When the books cannot be read; what fails for one tab is logged and skipped.
 pub async fn look(app: &App) -> Result<(), FlowError> {
-    lost(app).await?;
+    abandoned(app).await?;
+    // Nothing is settled then, whatever anybody advises.
+    if lost::in_force(app)? {
+        return Ok(());
+    }
     let Some(advisor) = &app.models.advisor else { return Ok(()) };
     let tabs = worth_asking(app, advisor)?;
     let questions = tabs.into_iter().map(|tab| async move {
@@ -42,7 +46,7 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
 }
 
 /// Calls of a process that is gone: what was reserved counts as their cost.
-async fn lost(app: &App) -> Result<(), FlowError> {
+async fn abandoned(app: &App) -> Result<(), FlowError> {
     let now = app.now();
     let reader = app.store.reader();
     let page = reader.list::<ModelCall>("model_calls.open", "", None, PAGE, false)?;

@@ -9,6 +9,7 @@ mod refusals;
 mod restoring;
 mod selling;
 mod settings;
+mod treasurer;
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
