@@ -13,19 +13,21 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::period::Every;
+use crate::id::SellerId;
 use crate::money::{MICROS_PER_CENT, Micros};
 use crate::quote::{Quote, canonical_url};
 use crate::time::{Timestamp, Zone};
 
 /// The most constraints of one policy.
 pub const MAX_CONSTRAINTS: usize = 32;
-/// The most payees of one constraint.
-const MAX_PAYEES: usize = 1_000;
+/// The most payees of all constraints of one policy: every purchase looks at each.
+pub(super) const MAX_PAYEES: usize = 1_000;
 
 /// A constraint as it was written, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
     raw: Value,
+    tag: Tag,
     /// What it asks for.
     pub rule: Rule,
 }
@@ -65,8 +67,8 @@ pub enum Rule {
 /// Somebody who may be paid. A name is no identity, so one that has nothing else is never met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payee {
-    /// The id of a seller.
-    id: Option<String>,
+    /// The id of a seller; one that is none is met by nobody.
+    id: Option<Result<SellerId, ()>>,
     /// The origin of its website.
     origin: Option<String>,
 }
@@ -74,7 +76,7 @@ pub struct Payee {
 impl Payee {
     /// Whether a quote is this payee's: its origins are proved, so the URL's tells whose it is.
     pub fn is_paid_by(&self, quote: &Quote) -> bool {
-        let id = self.id.as_ref().is_none_or(|id| *id == quote.seller.to_string());
+        let id = self.id.is_none_or(|id| id == Ok(quote.seller));
         let origin = self.origin.as_ref().is_none_or(|origin| origin == quote.request.origin());
         id && origin && (self.id.is_some() || self.origin.is_some())
     }
@@ -116,7 +118,8 @@ impl Constraint {
     /// A constraint as written. Never refuses: what is not understood is kept, and denies.
     pub fn read(raw: Value) -> Self {
         let rule = rule(&raw).unwrap_or_else(Rule::Unknown);
-        Self { raw, rule }
+        let tag = Tag::of(&raw);
+        Self { raw, tag, rule }
     }
 
     /// Its type as written, for messages.
@@ -125,11 +128,16 @@ impl Constraint {
     }
 
     /// What tells its counters from those of other constraints: the same text counts on.
-    pub fn tag(&self) -> Tag {
-        let text = self.raw.to_string();
-        let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let [a, b, c, d, e, f, g, h, ..] = digest;
-        Tag([a, b, c, d, e, f, g, h])
+    pub const fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// How much work it is to look at: the payees it names, or one.
+    pub fn weight(&self) -> usize {
+        match &self.rule {
+            Rule::AllowedPayees(payees) => payees.len().max(1),
+            _ => 1,
+        }
     }
 }
 
@@ -148,6 +156,14 @@ impl<'de> Deserialize<'de> for Constraint {
 /// Eight bytes of the hash of a constraint, in hex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag([u8; 8]);
+
+impl Tag {
+    fn of(raw: &Value) -> Self {
+        let digest: [u8; 32] = Sha256::digest(raw.to_string().as_bytes()).into();
+        let [a, b, c, d, e, f, g, h, ..] = digest;
+        Self([a, b, c, d, e, f, g, h])
+    }
+}
 
 impl std::fmt::Display for Tag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -237,7 +253,12 @@ fn allowed_payees(members: &Map<String, Value>) -> Read<Rule> {
             let url = canonical_url(&website).map_err(|why| why.detail)?;
             Ok::<_, String>(url.origin().ascii_serialization())
         };
-        Ok(Payee { id: text("id")?, origin: text("website")?.map(origin).transpose()? })
+        // One spelling of an id: others are other texts.
+        let seller = |text: String| {
+            let id = text.parse::<SellerId>().ok().filter(|id| id.to_string() == text);
+            id.ok_or(())
+        };
+        Ok(Payee { id: text("id")?.map(seller), origin: text("website")?.map(origin).transpose()? })
     };
     list.iter().map(payee).collect::<Read<_>>().map(Rule::AllowedPayees)
 }

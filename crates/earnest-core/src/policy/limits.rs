@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::PolicySubject;
 use super::budget::{MAX_SELLER_BUDGETS, SellerBudget};
-use super::constraint::{Constraint, MAX_CONSTRAINTS, Rule};
+use super::constraint::{Constraint, MAX_CONSTRAINTS, MAX_PAYEES, Rule};
 use super::period::Every;
 use crate::id::SellerId;
 use crate::money::Micros;
@@ -15,6 +15,9 @@ use crate::time::{Timestamp, Zone};
 
 /// The most authorizations a rate may count: the window's times are kept one by one.
 pub const MAX_RATE_COUNT: u32 = 1_000;
+
+/// The longest a policy may be as it is kept: it is read for every purchase.
+const MAX_POLICY_BYTES: usize = 64 * 1024;
 
 /// Limits. Every field may be left out: an owner's then sets no limit, an agent's inherits.
 ///
@@ -164,6 +167,15 @@ impl Limits {
         }
         if self.constraints.as_ref().is_some_and(|list| list.len() > MAX_CONSTRAINTS) {
             return refuse("constraints", "may hold at most 32 constraints");
+        }
+        // INVARIANT: a_policy_is_small_enough_to_be_asked_for_every_purchase
+        let weights = self.constraints.iter().flatten().map(Constraint::weight);
+        if weights.sum::<usize>() > MAX_PAYEES {
+            return refuse("constraints", "may name at most 1000 payees altogether");
+        }
+        let written = serde_json::to_string(self).map_or(usize::MAX, |text| text.len());
+        if written > MAX_POLICY_BYTES {
+            return refuse("limits", "are longer than the 64 kB that a policy may be");
         }
         if self.sellers.as_ref().is_some_and(|list| list.len() > 1_000) {
             return refuse("sellers", "may name at most 1000 sellers");

@@ -65,7 +65,7 @@ async fn a_complete_report_without_the_invoice_proves_absence() {
     assert_eq!(query(&calls[0], "start_date"), "2026-11-30T08:00:00Z");
     assert_eq!(query(&calls[0], "end_date"), "2026-11-30T11:00:00Z");
     assert_eq!(query(&calls[0], "balance_affecting_records_only"), "N");
-    assert_eq!(query(&calls[0], "fields"), "all");
+    assert_eq!(query(&calls[0], "fields"), "transaction_info");
 }
 
 #[tokio::test]

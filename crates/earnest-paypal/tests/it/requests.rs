@@ -233,7 +233,7 @@ fn searches_use_parameters_that_paypal_has() {
     for part in [
         "start_date=2026-11-30T08%3A00%3A00Z",
         "end_date=2026-11-30T11%3A00%3A01Z",
-        "fields=all",
+        "fields=transaction_info",
         "balance_affecting_records_only=N",
         "page=2",
     ] {

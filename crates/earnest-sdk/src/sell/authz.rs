@@ -68,7 +68,8 @@ pub(super) struct AuthzConfig {
 pub(super) struct Desk {
     seller: Seller,
     config: AuthzConfig,
-    let_through: Arc<Mutex<HashMap<PurchaseId, Ticket>>>,
+    /// By the handle that only the gateway was told.
+    let_through: Arc<Mutex<HashMap<String, Ticket>>>,
 }
 
 /// The original request, and how its gateway is spoken to.
@@ -159,11 +160,16 @@ impl Desk {
         }
         match self.seller.grant(&offer, Request::from_parts(parts, body)).await {
             Ok((purchase, ticket, receipt)) => {
-                self.let_through(purchase, ticket);
+                let handle = match handle(purchase) {
+                    Ok(handle) => handle,
+                    // Nothing was let through, so nothing is charged.
+                    Err(_) => return refuse(Code::Internal, "no randomness for a handle"),
+                };
+                self.let_through(handle.clone(), ticket);
                 let mut response = StatusCode::OK.into_response();
                 let headers = response.headers_mut();
                 headers.extend(receipt.map(|receipt| (PAYMENT_RECEIPT, receipt)));
-                let id = HeaderValue::from_str(&purchase.to_string()).ok();
+                let id = HeaderValue::from_str(&handle).ok();
                 headers.extend(id.map(|id| (PURCHASE, id)));
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
                 response
@@ -174,16 +180,16 @@ impl Desk {
 
     /// It counts as served unless somebody says otherwise in time. If this process ends before, the
     /// next one finds a claim without an end, which counts as failed.
-    fn let_through(&self, purchase: PurchaseId, ticket: Ticket) {
+    fn let_through(&self, handle: String, ticket: Ticket) {
         let within = self.config.outcome_within;
         if within.is_zero() {
             return ticket.redeem();
         }
-        self.lock().insert(purchase, ticket);
+        self.lock().insert(handle.clone(), ticket);
         let waiting = self.let_through.clone();
         tokio::spawn(async move {
             tokio::time::sleep(within).await;
-            let ticket = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&purchase);
+            let ticket = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
             if let Some(ticket) = ticket {
                 ticket.redeem();
             }
@@ -193,10 +199,11 @@ impl Desk {
     /// The gateway says that the upstream failed.
     fn failed(&self, parts: &Parts) -> Response {
         let purchase = parts.uri.query().and_then(|query| query.strip_prefix("purchase="));
-        let Some(purchase) = purchase.and_then(|text| text.parse::<PurchaseId>().ok()) else {
-            return refuse(Code::RequestMalformed, "name the purchase: /outcome?purchase=pur_…");
+        let Some(handle) = purchase.filter(|text| is_handle(text)) else {
+            let why = "name the purchase as Earnest-Purchase did: /outcome?purchase=pur_…";
+            return refuse(Code::RequestMalformed, why);
         };
-        match self.lock().remove(&purchase) {
+        match self.lock().remove(handle) {
             Some(ticket) => {
                 drop(ticket);
                 refuse(Code::UpstreamFailed, "the seller failed; nothing was charged")
@@ -213,9 +220,24 @@ impl Desk {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PurchaseId, Ticket>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Ticket>> {
         self.let_through.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a gateway calls one delivery by: the purchase, which its buyer knows, and a secret of this
+/// delivery's, which nobody but the gateway does. A buyer that gets somebody near to ask for it cannot
+/// have its delivery called off, and no timer of an earlier delivery ends a later one.
+fn handle(purchase: PurchaseId) -> Result<String, getrandom::Error> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret)?;
+    Ok(format!("{purchase}.{}", hex::encode(secret)))
+}
+
+fn is_handle(text: &str) -> bool {
+    text.split_once('.').is_some_and(|(purchase, secret)| {
+        purchase.parse::<PurchaseId>().is_ok() && secret.len() == 32
+    })
 }
 
 /// What the client asked the gateway for.

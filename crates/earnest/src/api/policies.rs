@@ -223,6 +223,9 @@ pub async fn revert(
     change(&app, owner, &text, &headers, NewLimits::Version(body.version)).await
 }
 
+/// How many dry runs there may be at once; others wait.
+static DRY_RUNS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+
 /// Over how many days.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -250,9 +253,13 @@ pub async fn dry_run(
     let row = find(&app, owner, &text)?;
     let limits = body.read(&app)?;
     limits.check(row.subject)?;
-    // A month of purchases is read: not on a thread that serves others.
-    let tried =
-        tokio::task::spawn_blocking(move || flow::dry_run(&app, owner, &row, &limits, days));
+    // A month of purchases is read: not on a thread that serves others, and not for many at once.
+    let turn = DRY_RUNS.acquire().await;
+    let turn = turn.map_err(|_| refuse(Code::Internal, "no dry run can begin"))?;
+    let tried = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        flow::dry_run(&app, owner, &row, &limits, days)
+    });
     let tried = tried.await.map_err(|_| refuse(Code::Internal, "the dry run broke off"))??;
     Ok(axum::Json(tried))
 }

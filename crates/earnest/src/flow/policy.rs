@@ -19,7 +19,7 @@ use crate::app::App;
 /// How far back a dry run may look.
 pub const MAX_DAYS: u8 = 30;
 /// The most purchases that are tried: the newest.
-const MAX_PURCHASES: usize = 50_000;
+const MAX_PURCHASES: usize = 20_000;
 /// The most that are listed one by one: the newest whose verdict would have been another.
 const MAX_LISTED: usize = 100;
 /// How many rows are read at once.

@@ -96,9 +96,10 @@ pub async fn run(app: &App) -> Result<Reconciled, FlowError> {
     let paypal_micros = match state.opening_micros {
         Some(_) => match balance(app, horizon).await {
             Ok(balance) => Some(balance),
+            // Without it nobody can say that everything is explained.
             Err(why) => {
-                tracing::warn!(%why, "PayPal's balance cannot be read: only movements are compared");
-                None
+                let why = format!("PayPal's balance of {horizon} cannot be read: {why}");
+                return Ok(Reconciled::NotYet(why));
             }
         },
         None => None,

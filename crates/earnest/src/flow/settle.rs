@@ -267,7 +267,11 @@ fn whose(capture: &Capture, intent: &Intent, settlement: &Settlement) -> Whose {
     {
         return Whose::Strange;
     }
-    let named = intent.paypal_capture.is_some() || intent.paypal_order.is_some();
+    // Said to be ours by PayPal's own answer: then whatever it came to is what our call came to.
+    let said =
+        |known: &Option<String>, this: Option<&str>| this.is_some() && known.as_deref() == this;
+    let named = said(&intent.paypal_capture, Some(&capture.id))
+        || said(&intent.paypal_order, capture.order_id.as_deref());
     if named || capture.amount == settlement.amount_micros { Whose::Ours } else { Whose::Doubtful }
 }
 
@@ -373,8 +377,13 @@ async fn among(
             (Whose::Ours, fate @ Fate::Done(_)) => return fate,
             (Whose::Ours, fate @ Fate::Declined { .. }) => declined = Some(fate),
             (Whose::Ours, _) => over = false,
-            (Whose::Doubtful, _) => doubtful = true,
-            (Whose::Strange, _) => {}
+            // It is in our balance, and no webhook may ever tell: into the books with it.
+            (Whose::Doubtful, _) => {
+                doubtful = true;
+                let claims = Some((settlement.id, intent.id));
+                over &= unasked(app, &capture, claims).await.is_ok();
+            }
+            (Whose::Strange, _) => over &= unasked(app, &capture, None).await.is_ok(),
         }
     }
     match declined {

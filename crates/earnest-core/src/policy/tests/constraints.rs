@@ -190,3 +190,21 @@ fn a_budget_binds_to_the_micro_and_says_when_there_is_room_again() {
     let why = serde_json::to_value(&why).unwrap().to_string();
     assert!(why.contains("2026-12-07T00:00:00Z"), "the next Monday: {why}");
 }
+
+#[test]
+fn a_policy_is_small_enough_to_be_asked_for_every_purchase() {
+    let subject = PolicySubject::Owner(OwnerId::from_value(1));
+    let payees = |count: usize, name: &str| {
+        let one = json!({ "id": SellerId::from_value(3).to_string(), "name": name });
+        Constraint::read(kind("payment.allowed_payees", json!({ "allowed": vec![one; count] })))
+    };
+    let refusal = |constraints: Vec<Constraint>| {
+        let limits = Limits { constraints: Some(constraints), ..Limits::default() };
+        limits.check(subject).err().map(|why| why.detail)
+    };
+    assert_eq!(refusal(vec![payees(500, "W"), payees(500, "W")]), None);
+    let many = refusal(vec![payees(500, "W"), payees(501, "W")]);
+    assert!(many.unwrap().contains("1000 payees altogether"));
+    let long = refusal(vec![payees(500, &"W".repeat(100))]);
+    assert!(long.unwrap().contains("64 kB"));
+}
