@@ -480,7 +480,8 @@ impl Life {
 
     fn budgets(&mut self) -> Option<Vec<SellerBudget>> {
         let shop = self.random.pick(&self.shops)?.id;
-        if !self.random.one_in(3) {
+        // Seldom: what is refused brings a life no further.
+        if !self.random.one_in(8) {
             return None;
         }
         let every = *self.random.pick(&[Every::Day, Every::Week, Every::Month])?;
@@ -495,7 +496,7 @@ impl Life {
         let demand = json!({ "type": "payment.agent_recurrence", "frequency": "ON_DEMAND",
             "max_occurrences": 30 });
         let raw = self.random.pick(&[budget, often, demand])?.clone();
-        self.random.one_in(4).then(|| vec![Constraint::read(raw)])
+        self.random.one_in(16).then(|| vec![Constraint::read(raw)])
     }
 
     fn zone(&mut self) -> String {
