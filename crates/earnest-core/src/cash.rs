@@ -4,18 +4,25 @@
 //! Each is recorded with PayPal's own id of it, so that the reconciliation finds it. What is in the
 //! books already under that id (a capture, a refund) is refused, and what is read of PayPal later
 //! under an id that was recorded here has no second effect: one id, one effect.
+//!
+//! What was recorded wrongly is taken back, with a reason, by a transfer the other way. From then on
+//! the id is free: for what PayPal says it is, or to be recorded again as it should have been. What
+//! was recorded before stays on the row.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::id::OwnerId;
+use crate::chain::{ChainKind, booked, chain_of, touch_booked};
+use crate::id::{OwnerId, TransferId};
+use crate::intent::stamp;
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
 use crate::reconcile::Movement;
-use crate::settlement::{chain_of, key_conflict};
-use crate::time::Timestamp;
+use crate::reversal::{self, Reversal};
+use crate::settlement::key_conflict;
+use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// What kind of movement it is.
@@ -46,18 +53,85 @@ pub struct CashEntry {
     pub fee_micros: Micros,
     /// When it was recorded.
     pub at: Timestamp,
+    /// The capture that PayPal's records say it is a refund or reversal of, once they were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_back: Option<String>,
+    /// Taken back: it counts for nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voided: Option<Voided>,
+    /// What was recorded under this id before, and taken back, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<CashEntry>,
 }
 
+/// That an entry was taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Voided {
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// How often PayPal was asked since what it is.
+    pub looks: u32,
+    /// When to ask next; none once that is known, or was asked for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+}
+
+/// How often PayPal is asked what an entry was that was taken back: over about a day.
+const MAX_LOOKS: u32 = 30;
+
 impl CashEntry {
-    /// How it moves `paypal_cash`, with PayPal's signs.
-    pub fn movement(&self) -> Movement {
+    /// How it moves `paypal_cash`, with PayPal's signs; `None` once it is taken back.
+    pub fn movement(&self) -> Option<Movement> {
+        if self.voided.is_some() {
+            return None;
+        }
         let amount = self.amount_micros.get();
         let gross_micros = match self.kind {
             CashKind::Deposit | CashKind::Repayment => amount,
             CashKind::Withdrawal => amount.saturating_neg(),
         };
         let fee_micros = self.fee_micros.get().saturating_neg();
-        Movement { id: self.paypal_id.clone(), gross_micros, fee_micros, at: self.at }
+        Some(Movement { id: self.paypal_id.clone(), gross_micros, fee_micros, at: self.known_at() })
+    }
+
+    /// Since when the books know PayPal's id, as whatever they held it.
+    pub fn known_at(&self) -> Timestamp {
+        self.earlier.iter().fold(self.at, |at, entry| at.min(entry.at))
+    }
+
+    /// The chains of everything that was recorded under the id: what was booked, and what took it
+    /// back, where that happened.
+    pub fn chains(&self) -> impl Iterator<Item = TransferId> {
+        let kinds = [ChainKind::Cash, ChainKind::CashVoided];
+        (0..=self.earlier.len()).flat_map(move |n| kinds.map(|kind| self.chain(kind, n)))
+    }
+
+    /// No id of PayPal's has a colon in it.
+    fn chain(&self, kind: ChainKind, n: usize) -> TransferId {
+        match n {
+            0 => chain_of(kind, &self.paypal_id),
+            n => chain_of(kind, &format!("{}:{n}", self.paypal_id)),
+        }
+    }
+
+    /// What it moved: the movement itself, then the fee; none at zero.
+    fn legs(&self) -> Result<Vec<Leg>, Stop> {
+        let (cash, funds) = (Account::PaypalCash.usd(), Account::OperatorFunds.usd());
+        let main = match (self.kind, self.owner) {
+            (CashKind::Repayment, Some(owner)) => {
+                Leg::new(cash, Account::OwnerDebt(owner).usd(), self.amount_micros)
+            }
+            (CashKind::Deposit, None) => Leg::new(cash, funds, self.amount_micros),
+            (CashKind::Withdrawal, None) => Leg::new(funds, cash, self.amount_micros),
+            _ => {
+                let why = "a repayment names its owner, and nothing else does";
+                return Err(Refusal::new(Code::ValidationFailed, why).into());
+            }
+        };
+        let fee = Leg::new(Account::PaypalFees.usd(), cash, self.fee_micros);
+        Ok([main, fee].into_iter().filter(|leg| !leg.amount.is_zero()).collect())
     }
 }
 
@@ -68,7 +142,11 @@ impl Record for CashEntry {
         self.paypal_id.clone()
     }
     fn lists(&self) -> Vec<ListEntry> {
-        vec![ListEntry::timed("cash_entries", "", self.at)]
+        let mut lists = vec![ListEntry::timed("cash_entries", "", self.at)];
+        if let Some(next) = self.voided.as_ref().and_then(|voided| voided.next_at) {
+            lists.push(ListEntry::new("cash_entries.voided", "", stamp(next)));
+        }
+        lists
     }
 }
 
@@ -77,9 +155,6 @@ pub fn is_paypal_id(text: &str) -> bool {
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     plain && (1..=64).contains(&text.len())
 }
-
-/// The kinds of chains that book a thing of PayPal's under its id.
-pub(crate) const BOOKED: [&str; 4] = ["captured", "suspense", "given_back", "cash"];
 
 /// Records a movement of the operator's.
 #[derive(Clone, Debug)]
@@ -98,45 +173,37 @@ pub struct RecordCash {
     pub key: Key,
 }
 
+fn refuse(why: &str) -> Refusal {
+    Refusal::new(Code::StateConflict, why)
+}
+
+/// Refuses to take more out of the cash than is free in it.
+// INVARIANT: a_withdrawal_leaves_what_is_pending
+fn covered(view: &View, amount: Micros, fee: Micros) -> Result<(), Stop> {
+    let free = view.totals(Account::PaypalCash.usd())?.collectible();
+    if amount.checked_add(fee).is_none_or(|whole| whole > free) {
+        let refusal = refuse("the cash, less what is pending, does not cover it");
+        return Err(refusal.amount("available", free).into());
+    }
+    Ok(())
+}
+
 impl RecordCash {
-    fn refuse(why: &str) -> Refusal {
-        Refusal::new(Code::StateConflict, why)
-    }
-
-    /// What the owner owes, which a repayment may not exceed.
-    fn debt(&self, view: &View) -> Result<Option<(OwnerId, Micros)>, Stop> {
-        let Some(owner) = self.owner else { return Ok(None) };
-        view.row::<Owner>(owner)?.ok_or_else(|| Refusal::new(Code::NotFound, "no such owner"))?;
-        Ok(Some((owner, view.totals(Account::OwnerDebt(owner).usd())?.collectible())))
-    }
-
-    fn legs(&self, view: &View) -> Result<Vec<Leg>, Stop> {
-        let (cash, funds) = (Account::PaypalCash.usd(), Account::OperatorFunds.usd());
-        let main = match (self.kind, self.debt(view)?) {
-            (CashKind::Repayment, Some((owner, debt))) => {
-                if self.amount > debt {
-                    let refusal = Self::refuse("the owner owes less than that");
-                    return Err(refusal.amount("debt", debt).into());
-                }
-                Leg::new(cash, Account::OwnerDebt(owner).usd(), self.amount)
+    /// A repayment is not above what is owed, and a withdrawal not above what is there.
+    fn check(&self, view: &View) -> Result<(), Stop> {
+        if let Some(owner) = self.owner {
+            view.row::<Owner>(owner)?
+                .ok_or_else(|| Refusal::new(Code::NotFound, "no such owner"))?;
+            let debt = view.totals(Account::OwnerDebt(owner).usd())?.collectible();
+            if self.kind == CashKind::Repayment && self.amount > debt {
+                let refusal = refuse("the owner owes less than that");
+                return Err(refusal.amount("debt", debt).into());
             }
-            (CashKind::Deposit, None) => Leg::new(cash, funds, self.amount),
-            (CashKind::Withdrawal, None) => {
-                // INVARIANT: a_withdrawal_leaves_what_is_pending
-                let free = view.totals(cash)?.collectible();
-                if self.amount.checked_add(self.fee).is_none_or(|whole| whole > free) {
-                    let refusal = Self::refuse("the cash, less what is pending, does not cover it");
-                    return Err(refusal.amount("available", free).into());
-                }
-                Leg::new(funds, cash, self.amount)
-            }
-            _ => {
-                let why = "a repayment names its owner, and nothing else does";
-                return Err(Refusal::new(Code::ValidationFailed, why).into());
-            }
-        };
-        let fee = Leg::new(Account::PaypalFees.usd(), cash, self.fee);
-        Ok([main, fee].into_iter().filter(|leg| !leg.amount.is_zero()).collect())
+        }
+        match self.kind {
+            CashKind::Withdrawal => covered(view, self.amount, self.fee),
+            CashKind::Deposit | CashKind::Repayment => Ok(()),
+        }
     }
 }
 
@@ -151,15 +218,16 @@ impl Unit for RecordCash {
         Some(self.key.clone())
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         if let Some(owner) = self.owner {
             touches.row::<Owner>(owner);
             touches.account(Account::OwnerDebt(owner).usd());
         }
-        touches.row::<CashEntry>(&self.paypal_id);
-        for kind in BOOKED {
-            touches.hold(chain_of(kind, &self.paypal_id));
+        touch_booked(&mut touches, &self.paypal_id);
+        touches.hold(chain_of(ChainKind::Cash, &self.paypal_id));
+        if let Some(entry) = view.peek::<CashEntry>(&self.paypal_id) {
+            touches.hold(entry.chain(ChainKind::Cash, entry.earlier.len().saturating_add(1)));
         }
         for account in [Account::PaypalCash, Account::PaypalFees, Account::OperatorFunds] {
             touches.account(account.usd());
@@ -175,18 +243,21 @@ impl Unit for RecordCash {
             }
             _ => {}
         }
-        // INVARIANT: one_paypal_id_one_effect
-        for kind in BOOKED {
-            if view.hold(chain_of(kind, &self.paypal_id))?.is_some() {
-                let why = format!("`{}` is in the books already", self.paypal_id);
-                return Err(Self::refuse(&why).into());
-            }
+        if booked(view, &self.paypal_id)?.is_some() {
+            let why = format!("`{}` is in the books already", self.paypal_id);
+            return Err(refuse(&why).into());
         }
         let cause = match self.kind {
-            CashKind::Deposit | CashKind::Repayment => Cause::Deposit,
+            CashKind::Deposit => Cause::Deposit,
             CashKind::Withdrawal => Cause::Withdrawal,
+            CashKind::Repayment => Cause::Repayment,
         };
-        let legs = self.legs(view)?;
+        let earlier = view.row::<CashEntry>(&self.paypal_id)?.map_or_else(Vec::new, |voided| {
+            let mut voided = voided.clone();
+            let mut earlier = std::mem::take(&mut voided.earlier);
+            earlier.push(voided);
+            earlier
+        });
         let entry = CashEntry {
             paypal_id: self.paypal_id.clone(),
             kind: self.kind,
@@ -194,76 +265,172 @@ impl Unit for RecordCash {
             amount_micros: self.amount,
             fee_micros: self.fee,
             at: now,
+            gave_back: None,
+            voided: None,
+            earlier,
         };
+        let legs = entry.legs()?;
+        self.check(view)?;
         let mut effects = Effects::answer(entry.clone());
         effects.bind(&self.paypal_id);
-        effects.op(Op::Move { id: chain_of("cash", &self.paypal_id), cause, legs });
-        match &self.owner {
-            Some(owner) => effects.event("cash.recorded", &[owner], json!(entry)),
-            None => effects.event("cash.recorded", &[], json!(entry)),
-        }
+        let id = entry.chain(ChainKind::Cash, entry.earlier.len());
+        effects.op(Op::Move { id, cause, legs });
+        tell(&mut effects, "cash.recorded", &entry);
         effects.put(entry)?;
         Ok(effects)
     }
 }
 
-/// The operator bears what an owner owes after a reversal. What was given back stays given back:
-/// the owner stays frozen until that is lifted too.
+fn tell<A>(effects: &mut Effects<A>, kind: &str, entry: &CashEntry) {
+    match &entry.owner {
+        Some(owner) => effects.event(kind, &[owner], json!(entry)),
+        None => effects.event(kind, &[], json!(entry)),
+    }
+}
+
+/// Takes back what was recorded by hand, by a transfer the other way; once. What it brought must
+/// still be there. The debt of a repayment stands again, and its owner is frozen until the operator
+/// lifts that.
+///
+/// What PayPal has under the id may be booked as what it is afterwards: a capture is asked for, a
+/// refund or reversal is read again.
 #[derive(Clone, Debug)]
-pub struct ForgiveDebt {
-    /// Whose.
-    pub owner: OwnerId,
-    /// The id of the chain.
-    pub chain: crate::id::TransferId,
+pub struct VoidCash {
+    /// PayPal's id of it.
+    pub paypal_id: String,
+    /// Who repaid, from a plain read; checked again here.
+    pub owner: Option<OwnerId>,
+    /// Which capture it gave back of, from the same read; checked again here.
+    pub gave_back: Option<String>,
+    /// Why.
+    pub reason: String,
     /// The operator's name for this one wish.
     pub key: Key,
 }
 
-impl Unit for ForgiveDebt {
-    /// What was forgiven.
-    type Answer = (Owner, Micros);
+impl VoidCash {
+    /// The chain that is taken back, and the one that does.
+    fn chains(entry: &CashEntry) -> [TransferId; 2] {
+        let n = entry.earlier.len();
+        [entry.chain(ChainKind::Cash, n), entry.chain(ChainKind::CashVoided, n)]
+    }
+
+    /// A refund or reversal that counted as recorded by hand has to be read and booked now.
+    fn reopen(&self, view: &View, now: Timestamp) -> Result<Option<Reversal>, Stop> {
+        let Some(capture) = &self.gave_back else { return Ok(None) };
+        Ok(Some(view.need::<Reversal>(capture)?.reopened(&self.paypal_id, now)))
+    }
+}
+
+impl Unit for VoidCash {
+    type Answer = CashEntry;
 
     fn name(&self) -> &'static str {
-        "owner.forgive_debt"
+        "cash.void"
     }
 
     fn key(&self) -> Option<Key> {
         Some(self.key.clone())
     }
 
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+    fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
-        touches.row::<Owner>(self.owner);
-        touches.hold(self.chain);
-        touches.account(Account::OwnerDebt(self.owner).usd());
-        touches.account(Account::Losses.usd());
+        if let Some(owner) = self.owner {
+            touches.row::<Owner>(owner);
+            touches.account(Account::OwnerDebt(owner).usd());
+        }
+        touches.row::<CashEntry>(&self.paypal_id);
+        if let Some(capture) = &self.gave_back {
+            touches.row::<Reversal>(capture);
+        }
+        if let Some(entry) = view.peek::<CashEntry>(&self.paypal_id) {
+            Self::chains(entry).into_iter().for_each(|chain| touches.hold(chain));
+        }
+        for account in [Account::PaypalCash, Account::PaypalFees, Account::OperatorFunds] {
+            touches.account(account.usd());
+        }
         touches
     }
 
-    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<(Owner, Micros)>, Stop> {
-        let owner = view.row::<Owner>(self.owner)?;
-        let owner = owner.ok_or_else(|| Refusal::new(Code::NotFound, "no such owner"))?.clone();
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<CashEntry>, Stop> {
+        let entry = view.row::<CashEntry>(&self.paypal_id)?;
+        let entry = entry.ok_or_else(|| Refusal::new(Code::NotFound, "no such entry"))?;
         match view.key() {
             KeyUse::Other { .. } => return Err(key_conflict().into()),
-            // Bound to the amount that was forgiven then.
-            KeyUse::Same { bound: Some(amount) } => {
-                let read = amount.parse().ok().and_then(|micros| Micros::new(micros).ok());
-                let unread = || Stop::Bug(format!("`{amount}` was bound as an amount"));
-                return Ok(Effects::answer((owner, read.ok_or_else(unread)?)));
-            }
+            KeyUse::Same { bound: Some(_) } => return Ok(Effects::answer(entry.clone())),
             _ => {}
         }
-        let debt = Account::OwnerDebt(self.owner).usd();
-        let owed = view.totals(debt)?.collectible();
-        if owed.is_zero() {
-            return Err(RecordCash::refuse("the owner is not in debt").into());
+        // INVARIANT: a_cash_entry_is_voided_once
+        if entry.voided.is_some() {
+            return Err(refuse("it was taken back already").into());
         }
-        let mut effects = Effects::answer((owner, owed));
-        effects.bind(owed.get());
-        let legs = vec![Leg::new(Account::Losses.usd(), debt, owed)];
-        effects.op(Op::Move { id: self.chain, cause: Cause::WriteOff, legs });
-        let data = json!({ "owner": self.owner, "amount_micros": owed });
-        effects.event("owner.debt_forgiven", &[&self.owner], data);
+        if (entry.owner, &entry.gave_back) != (self.owner, &self.gave_back) {
+            return Err(refuse("something else is recorded under the id by now").into());
+        }
+        let reopened = self.reopen(view, now)?;
+        let mut entry = entry.clone();
+        entry.voided = Some(Voided {
+            reason: self.reason.clone(),
+            at: now,
+            looks: 0,
+            // A refund or reversal is read by a road of its own.
+            next_at: reopened.is_none().then_some(now),
+        });
+        // What it brought is still there: PayPal may know it as something else, and what was taken
+        // out meanwhile has to be taken back first.
+        if entry.kind != CashKind::Withdrawal {
+            covered(view, entry.amount_micros.saturating_sub(entry.fee_micros), Micros::ZERO)?;
+        }
+        let mut effects = Effects::answer(entry.clone());
+        effects.bind(&self.paypal_id);
+        let [_, id] = Self::chains(&entry);
+        let back = |leg: Leg| Leg { debit: leg.credit, credit: leg.debit, ..leg };
+        let legs = entry.legs()?.into_iter().map(back).collect();
+        effects.op(Op::Move { id, cause: Cause::CashVoided, legs });
+        tell(&mut effects, "cash.voided", &entry);
+        if let Some(owner) = self.owner {
+            let mut owner = view.need::<Owner>(owner)?.clone();
+            owner.frozen.get_or_insert_with(|| "a repayment was taken back".to_owned());
+            effects.put(owner)?;
+        }
+        if let Some(row) = reopened {
+            effects.put(row)?;
+        }
+        effects.put(entry)?;
+        Ok(effects)
+    }
+}
+
+/// Records that PayPal was asked what an entry was that was taken back.
+#[derive(Clone, Debug)]
+pub struct LookedVoided {
+    /// PayPal's id of it.
+    pub paypal_id: String,
+    /// Whether that is known now.
+    pub known: bool,
+}
+
+impl Unit for LookedVoided {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "cash.looked"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<CashEntry>(&self.paypal_id);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
+        let mut effects = Effects::answer(());
+        let mut entry = view.need::<CashEntry>(&self.paypal_id)?.clone();
+        let Some(voided) = &mut entry.voided else { return Ok(effects) };
+        voided.looks = voided.looks.saturating_add(1);
+        let over = self.known || voided.looks >= MAX_LOOKS;
+        voided.next_at = (!over).then(|| after(now, reversal::pause_seconds(voided.looks)));
+        effects.put(entry)?;
         Ok(effects)
     }
 }

@@ -413,6 +413,10 @@ pub enum Cause {
     LostLine,
     /// A call to a model.
     ModelCall,
+    /// An owner repaid a debt by hand. Books that are older hold such repayments as deposits.
+    Repayment,
+    /// What the operator recorded by hand, taken back.
+    CashVoided,
 }
 
 impl Cause {
@@ -434,6 +438,8 @@ impl Cause {
         Self::SuspenseCleared,
         Self::LostLine,
         Self::ModelCall,
+        Self::Repayment,
+        Self::CashVoided,
     ];
 
     /// The name, as readers see it.
@@ -454,6 +460,8 @@ impl Cause {
             Self::SuspenseCleared => "suspense_cleared",
             Self::LostLine => "lost_line",
             Self::ModelCall => "model_call",
+            Self::Repayment => "repayment",
+            Self::CashVoided => "cash_voided",
         }
     }
 }

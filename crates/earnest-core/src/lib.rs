@@ -20,6 +20,8 @@ pub mod answer;
 pub mod approval;
 pub mod authorize;
 pub mod cash;
+pub mod chain;
+pub mod debt;
 pub mod entry;
 pub mod fee;
 pub mod hook;

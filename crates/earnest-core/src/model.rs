@@ -9,10 +9,10 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::chain::{ChainKind, chain_of};
 use crate::id::{ModelCallId, TransferId};
 use crate::ledger::{Account, AccountId, Cause, Leg, Op, Subject, Window};
 use crate::money::Micros;
-use crate::settlement::chain_of;
 use crate::time::{Timestamp, Zone, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
@@ -76,7 +76,7 @@ impl ModelCall {
 
     /// The chain of what it cost above what was reserved.
     pub fn excess(&self) -> TransferId {
-        chain_of("model_excess", &self.id.to_string())
+        chain_of(ChainKind::ModelExcess, &self.id.to_string())
     }
 }
 

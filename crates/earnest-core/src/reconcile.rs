@@ -554,7 +554,16 @@ pub fn ours(sources: Sources<'_>) -> Vec<Movement> {
             (one.amount_micros.get().saturating_neg(), one.fee_returned_micros.get());
         all.push(Movement { id: one.id.clone(), gross_micros, fee_micros, at: one.at });
     }
-    all.extend(sources.entries.map(CashEntry::movement));
+    // What was recorded by hand first was known since then, as whatever it turned out to be.
+    let mut known = BTreeMap::new();
+    for entry in sources.entries {
+        all.extend(entry.movement());
+        known.insert(entry.paypal_id.as_str(), entry.known_at());
+    }
+    for movement in &mut all {
+        let first = known.get(movement.id.as_str());
+        movement.at = first.map_or(movement.at, |first| movement.at.min(*first));
+    }
     all
 }
 

@@ -10,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cash::BOOKED;
+use crate::cash::CashEntry;
+use crate::chain::{ChainKind, booked, chain_of, touch_booked};
 use crate::id::{IntentId, OwnerId, SettlementId};
+use crate::intent::Charge;
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
-use crate::settlement::{Settlement, chain_of};
+use crate::settlement::Settlement;
 use crate::suspense::{Suspended, TakenBack};
 use crate::tab::add;
 use crate::time::{Timestamp, after};
@@ -105,11 +107,34 @@ impl Reversal {
         self.booked.iter().any(|one| one.id == id) || self.by_hand.iter().any(|one| one.id == id)
     }
 
-    /// When to look again after another look: a minute, two … at most an hour.
+    /// When to look again after another look.
     fn backoff(&self, now: Timestamp) -> Timestamp {
-        let minutes = 1i64.checked_shl(self.looks.min(6)).unwrap_or(60).min(60);
-        after(now, minutes.saturating_mul(60))
+        after(now, pause_seconds(self.looks))
     }
+
+    /// The same, to be read again: what was recorded by hand under `id` was taken back.
+    pub(crate) fn reopened(&self, id: &str, now: Timestamp) -> Self {
+        let mut row = self.clone();
+        row.by_hand.retain(|one| one.id != id);
+        row.hear(Some(id), now);
+        row
+    }
+
+    /// Something new was heard of it.
+    fn hear(&mut self, name: Option<&str>, now: Timestamp) {
+        let name = name.filter(|_| self.named.len() < MAX_NAMED);
+        self.named.extend(name.map(str::to_owned));
+        self.open = true;
+        self.looks = 0;
+        self.next_at = now;
+        self.heard_at = now;
+    }
+}
+
+/// How long to wait after so many looks at something of PayPal's: a minute, two … at most an hour.
+pub(crate) fn pause_seconds(looks: u32) -> i64 {
+    let minutes = 1i64.checked_shl(looks.min(6)).unwrap_or(60).min(60);
+    minutes.saturating_mul(60)
 }
 
 impl Record for Reversal {
@@ -174,22 +199,43 @@ impl Note {
             },
         };
         if let Some(name) = &self.named {
-            let is_known = row.named.contains(name) || row.has_booked(name);
-            if is_known {
+            if row.named.contains(name) || row.has_booked(name) {
                 return Ok(None);
-            }
-            if row.named.len() < MAX_NAMED {
-                row.named.push(name.clone());
             }
         } else if known.is_some_and(|row| row.open || !row.booked.is_empty()) {
             return Ok(None);
         }
         row.of = row.of.or(self.of);
-        row.open = true;
-        row.looks = 0;
-        row.next_at = now;
-        row.heard_at = now;
+        row.hear(self.named.as_deref(), now);
         Ok(Some(row))
+    }
+
+    /// A capture that had been given back, at least in part, when it was booked: its reversals are
+    /// still to be read, and its owner is frozen. Needs [`Note::touch`].
+    pub(crate) fn when_booked<A>(
+        charge: &Charge,
+        of: Option<(Captured, &mut Owner)>,
+        view: &View,
+        effects: &mut Effects<A>,
+        now: Timestamp,
+    ) -> Result<(), Stop> {
+        if !charge.given_back {
+            return Ok(());
+        }
+        let (of, owner) = of.unzip();
+        let note = Self { capture: charge.paypal_capture.clone(), of, named: None };
+        if let Some(row) = note.noted(view, now)? {
+            note.alarm(effects);
+            effects.put(row)?;
+        }
+        owner.into_iter().for_each(freeze);
+        Ok(())
+    }
+
+    fn alarm<A>(&self, effects: &mut Effects<A>) {
+        let data = json!({ "capture": self.capture, "named": self.named,
+            "owner": self.of.map(|of| of.owner), "settlement": self.of.map(|of| of.settlement) });
+        effects.event("alarm.capture_given_back", &[], data);
     }
 }
 
@@ -215,9 +261,7 @@ impl Unit for Note {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         let Some(row) = self.noted(view, now)? else { return Ok(effects) };
-        let data = json!({ "capture": self.capture, "named": self.named,
-            "owner": self.of.map(|of| of.owner), "settlement": self.of.map(|of| of.settlement) });
-        effects.event("alarm.capture_given_back", &[], data);
+        self.alarm(&mut effects);
         if let Some(of) = self.of {
             let mut owner = view.need::<Owner>(of.owner)?.clone();
             freeze(&mut owner);
@@ -264,10 +308,8 @@ impl Unit for Book {
             touches.account(Account::OwnerCredit(one.owner).usd());
             touches.account(Account::OwnerDebt(one.owner).usd());
         }
-        for kind in BOOKED {
-            touches.hold(chain_of(kind, &self.id));
-        }
-        touches.hold(chain_of("fee_given_back", &self.id));
+        touch_booked(&mut touches, &self.id);
+        touches.hold(chain_of(ChainKind::FeeGivenBack, &self.id));
         if let Some(of) = self.of {
             touches.row::<Settlement>(of.settlement);
             touches.account(Account::OwnerCredit(of.owner).usd());
@@ -287,43 +329,44 @@ impl Unit for Book {
             return Err(Stop::Bug(format!("capture {} is somebody else's", self.capture)));
         }
         // INVARIANT: a_reversal_is_booked_once
-        if view.hold(chain_of("given_back", &self.id))?.is_some() || row.has_booked(&self.id) {
+        if row.has_booked(&self.id) {
             return Ok(Effects::answer(true));
         }
-        // INVARIANT: one_paypal_id_one_effect
-        for kind in BOOKED {
-            if view.hold(chain_of(kind, &self.id))?.is_some() {
-                return self.taken(row);
-            }
+        match booked(view, &self.id)? {
+            None => {}
+            Some(ChainKind::GivenBack) => return Ok(Effects::answer(true)),
+            Some(_) => return self.taken(view, row),
         }
         let mut suspended = view.row::<Suspended>(&self.capture)?.cloned();
         let in_suspense = suspended.as_ref().map_or(Micros::ZERO, |row| row.left_micros);
         let from_suspense = self.amount.min(in_suspense);
+        // What was cleared was somebody else's by then: it is taken from whoever had it.
         let rest = self.amount.saturating_sub(from_suspense);
-        let refundable = match self.of {
-            Some(of) => view.totals(Account::CaptureRefundable(of.intent).usd())?.available(),
-            None => Micros::ZERO,
-        };
-        let from_cleared = match (&self.of, &mut suspended) {
-            (None, Some(row)) => row.take_back(rest),
-            _ => Vec::new(),
-        };
-        if from_cleared.iter().any(|part| !self.cleared_for.contains(&part.owner)) {
+        let mut parts = suspended.as_mut().map_or_else(Vec::new, |row| row.take_back(rest));
+        if parts.iter().any(|part| !self.cleared_for.contains(&part.owner)) {
             let why = "more of it was cleared meanwhile";
             return Err(Refusal::new(Code::StateConflict, why).into());
         }
-        let mut of_owners = from_cleared.iter().map(|part| part.amount);
-        let of_owners = of_owners.try_fold(Micros::ZERO, Micros::checked_add);
+        let touched = !from_suspense.is_zero() || !parts.is_empty();
+        let mut of_parts = parts.iter().map(|part| part.amount);
+        let of_parts = of_parts.try_fold(Micros::ZERO, Micros::checked_add);
+        let of_settlement = rest.saturating_sub(of_parts.unwrap_or(Micros::MAX));
         // INVARIANT: no_more_goes_back_than_came
         let covered = match self.of {
-            Some(_) => self.amount <= refundable,
-            None => of_owners == Some(rest),
+            Some(of) => {
+                let refundable = Account::CaptureRefundable(of.intent).usd();
+                self.amount <= view.totals(refundable)?.available()
+            }
+            None => of_settlement.is_zero(),
         };
         if !covered || self.amount.is_zero() {
             return self.refused(row, now);
         }
+        if let Some(of) = self.of {
+            parts.push(TakenBack { owner: of.owner, amount: of_settlement, settled: true });
+        }
         let mut effects = Effects::answer(true);
-        self.book(view, &mut effects, from_suspense, rest, &from_cleared)?;
+        self.book(view, &mut effects, from_suspense, &parts)?;
         let mut row = row.clone();
         row.named.retain(|name| *name != self.id);
         row.booked.push(Booked {
@@ -334,13 +377,12 @@ impl Unit for Book {
             at: now,
         });
         effects.put(row)?;
-        freeze_cleared(view, &mut effects, &from_cleared)?;
-        let touched = !from_suspense.is_zero() || !from_cleared.is_empty();
+        freeze_all(view, &mut effects, &parts)?;
         if let Some(suspended) = suspended.filter(|_| touched) {
             effects.put(suspended.less(from_suspense))?;
         }
         if let Some(of) = self.of {
-            self.tell(view, &mut effects, of, rest)?;
+            self.tell(view, &mut effects, of)?;
         }
         Ok(effects)
     }
@@ -365,7 +407,7 @@ impl Book {
     }
 
     /// Something else is in the books under this id: the operator recorded it by hand, and bears it.
-    fn taken(&self, row: &Reversal) -> Result<Effects<bool>, Stop> {
+    fn taken(&self, view: &View, row: &Reversal) -> Result<Effects<bool>, Stop> {
         let mut effects = Effects::answer(true);
         let data = json!({ "capture": self.capture, "reversal": self.id,
             "amount_micros": self.amount });
@@ -374,16 +416,20 @@ impl Book {
         row.named.retain(|name| *name != self.id);
         row.by_hand.push(ByHand { id: self.id.clone(), amount_micros: self.amount });
         effects.put(row)?;
+        // Should it be taken back, this has to be read again.
+        if let Some(entry) = view.row::<CashEntry>(&self.id)? {
+            effects.put(CashEntry { gave_back: Some(self.capture.clone()), ..entry.clone() })?;
+        }
         Ok(effects)
     }
 
+    /// Out of suspense first; then from each whose it was, credit before debt.
     fn book(
         &self,
         view: &View,
         effects: &mut Effects<bool>,
         from_suspense: Micros,
-        rest: Micros,
-        from_cleared: &[TakenBack],
+        parts: &[TakenBack],
     ) -> Result<(), Stop> {
         let cash = Account::PaypalCash.usd();
         let mut legs = Vec::new();
@@ -394,15 +440,11 @@ impl Book {
         };
         leg(Account::Suspense.usd(), cash, from_suspense);
         if let Some(of) = self.of {
-            let credit = Account::OwnerCredit(of.owner).usd();
-            let from_credit = rest.min(view.totals(credit)?.available());
-            leg(credit, cash, from_credit);
-            leg(Account::OwnerDebt(of.owner).usd(), cash, rest.saturating_sub(from_credit));
             let refundable = Account::CaptureRefundable(of.intent).usd();
             leg(refundable, Account::Memo.usd(), self.amount);
         }
         let mut spent: BTreeMap<OwnerId, Micros> = BTreeMap::new();
-        for part in from_cleared {
+        for part in parts {
             let sum = spent.entry(part.owner).or_insert(Micros::ZERO);
             *sum = add(*sum, part.amount)?;
         }
@@ -412,43 +454,33 @@ impl Book {
             leg(credit, cash, from_credit);
             leg(Account::OwnerDebt(owner).usd(), cash, sum.saturating_sub(from_credit));
         }
-        effects.op(Op::Move { id: chain_of("given_back", &self.id), cause: Cause::Refund, legs });
+        effects.op(Op::Move {
+            id: chain_of(ChainKind::GivenBack, &self.id),
+            cause: Cause::Refund,
+            legs,
+        });
         if !self.fee_returned.is_zero() {
             let legs = vec![Leg::new(cash, Account::PaypalFees.usd(), self.fee_returned)];
-            let id = chain_of("fee_given_back", &self.id);
+            let id = chain_of(ChainKind::FeeGivenBack, &self.id);
             effects.op(Op::Move { id, cause: Cause::PaypalFee, legs });
         }
         Ok(())
     }
 
     /// The settlement and its owner learn that money which counted as settled is gone.
-    fn tell(
-        &self,
-        view: &View,
-        effects: &mut Effects<bool>,
-        of: Captured,
-        rest: Micros,
-    ) -> Result<(), Stop> {
+    fn tell(&self, view: &View, effects: &mut Effects<bool>, of: Captured) -> Result<(), Stop> {
         let mut settlement = view.need::<Settlement>(of.settlement)?.clone();
         settlement.given_back_micros = add(settlement.given_back_micros, self.amount)?;
-        let mut owner = view.need::<Owner>(of.owner)?.clone();
-        freeze(&mut owner);
-        // The line grows with what was settled and stayed.
-        owner.settled_micros = owner.settled_micros.saturating_sub(rest);
         let data = json!({ "settlement": of.settlement, "owner": of.owner,
             "capture": self.capture, "reversal": self.id, "amount_micros": self.amount });
         effects.event("settlement.given_back", &[&of.owner], data);
-        effects.put(settlement)?;
-        effects.put(owner)
+        effects.put(settlement)
     }
 }
 
-/// Freezes whoever had the money that went back, and takes back what the line grew by it.
-fn freeze_cleared(
-    view: &View,
-    effects: &mut Effects<bool>,
-    parts: &[TakenBack],
-) -> Result<(), Stop> {
+/// Freezes whoever had the money that went back, and takes back what the line grew by it: it grows
+/// with what was settled and stayed.
+fn freeze_all(view: &View, effects: &mut Effects<bool>, parts: &[TakenBack]) -> Result<(), Stop> {
     let owners: BTreeSet<OwnerId> = parts.iter().map(|part| part.owner).collect();
     for id in owners {
         let mut owner = view.need::<Owner>(id)?.clone();

@@ -7,13 +7,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cash::BOOKED;
+use crate::chain::{ChainKind, booked, chain_of, touch_booked};
 use crate::id::{IntentId, OwnerId, SettlementId, TabId, TransferId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
-use crate::settlement::{Settlement, SettlementState, chain_of, key_conflict};
+use crate::settlement::{Settlement, SettlementState, key_conflict};
 use crate::tab::{Tab, TabState, add, over, touch_tabs};
 use crate::time::Timestamp;
 use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
@@ -178,9 +178,8 @@ impl Unit for BookUnasked {
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Suspended>(&self.capture);
-        for kind in BOOKED.into_iter().chain(["fee"]) {
-            touches.hold(chain_of(kind, &self.capture));
-        }
+        touch_booked(&mut touches, &self.capture);
+        touches.hold(chain_of(ChainKind::Fee, &self.capture));
         touches.account(Account::PaypalCash.usd());
         touches.account(Account::PaypalFees.usd());
         touches.account(Account::Suspense.usd());
@@ -190,14 +189,17 @@ impl Unit for BookUnasked {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         // INVARIANT: a_payment_is_booked_once
-        for kind in BOOKED {
-            if view.hold(chain_of(kind, &self.capture))?.is_some() {
-                return Ok(effects);
-            }
-        }
-        if self.amount.is_zero() {
+        if booked(view, &self.capture)?.is_some() || self.amount.is_zero() {
             return Ok(effects);
         }
+        self.book(&mut effects, now)?;
+        Ok(effects)
+    }
+}
+
+impl BookUnasked {
+    /// All of it into suspense, and the fee that PayPal took.
+    pub(crate) fn book<A>(&self, effects: &mut Effects<A>, now: Timestamp) -> Result<(), Stop> {
         let cash = Account::PaypalCash.usd();
         let mut book = |kind, cause, debit, credit, amount: Micros| {
             if !amount.is_zero() {
@@ -205,8 +207,9 @@ impl Unit for BookUnasked {
                 effects.op(Op::Move { id: chain_of(kind, &self.capture), cause, legs });
             }
         };
-        book("suspense", Cause::Suspense, cash, Account::Suspense.usd(), self.amount);
-        book("fee", Cause::PaypalFee, Account::PaypalFees.usd(), cash, self.fee);
+        let suspense = Account::Suspense.usd();
+        book(ChainKind::Suspense, Cause::Suspense, cash, suspense, self.amount);
+        book(ChainKind::Fee, Cause::PaypalFee, Account::PaypalFees.usd(), cash, self.fee);
         let data = json!({ "capture": self.capture, "amount_micros": self.amount,
             "invoice_id": self.invoice_id,
             "settlement": self.claims.map(|(settlement, _)| settlement) });
@@ -223,8 +226,7 @@ impl Unit for BookUnasked {
             invoice_id: self.invoice_id.clone(),
             times_paid: 0,
             at: now,
-        })?;
-        Ok(effects)
+        })
     }
 }
 
@@ -238,14 +240,46 @@ pub struct Clear {
     pub to: Place,
     /// Whose that is, from a plain read.
     pub owner: OwnerId,
-    /// The settlement that the payment speaks of, from a plain read; never changes.
-    pub settlement: Option<SettlementId>,
+    /// What the payment speaks of, from a plain read; never changes.
+    pub speaks_of: Option<SpokenOf>,
     /// How much; all that is left, or all that the place takes, unless said.
     pub amount: Option<Micros>,
     /// The id of the chain.
     pub chain: TransferId,
     /// The operator's name for this one wish.
     pub key: Key,
+}
+
+/// A settlement that a payment speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpokenOf {
+    /// The settlement.
+    pub settlement: SettlementId,
+    /// Its tab.
+    pub tab: TabId,
+    /// Whose.
+    pub owner: OwnerId,
+}
+
+impl SpokenOf {
+    /// Whether the settlement may still take a payment that has its ids. One that is under way may;
+    /// one that came to nothing does when it is attempted again, which it is not once its tab was
+    /// written off or paid in another way, nor while its owner has no payment method. Should it be
+    /// attempted after all, it finds that the payment went elsewhere, and asks under another invoice.
+    fn may_take(self, view: &View) -> Result<bool, Stop> {
+        let settlement = view.need::<Settlement>(self.settlement)?;
+        Ok(match settlement.state {
+            SettlementState::Open => true,
+            SettlementState::Captured
+            | SettlementState::AmountMismatch
+            | SettlementState::Restored
+            | SettlementState::Declined => false,
+            SettlementState::NotCharged | SettlementState::Refused => {
+                let again = view.need::<Tab>(self.tab)?.retry == Some(self.settlement);
+                again && view.need::<Owner>(self.owner)?.funding.is_some()
+            }
+        })
+    }
 }
 
 impl Clear {
@@ -279,8 +313,10 @@ impl Unit for Clear {
         let mut touches = Touches::new();
         touch_tabs(&mut touches, view, self.owner);
         touches.row::<Suspended>(&self.capture);
-        if let Some(settlement) = self.settlement {
-            touches.row::<Settlement>(settlement);
+        if let Some(it) = self.speaks_of {
+            touches.row::<Owner>(it.owner);
+            touches.row::<Tab>(it.tab);
+            touches.row::<Settlement>(it.settlement);
         }
         touches.hold(self.chain);
         touches.account(Account::Suspense.usd());
@@ -307,9 +343,11 @@ impl Unit for Clear {
             _ => {}
         }
         // INVARIANT: what_a_settlement_may_take_is_not_cleared
-        let settlement = self.settlement.map(|id| view.need::<Settlement>(id)).transpose()?;
-        let ended = |it: &Settlement| it.is_captured() || it.state == SettlementState::Declined;
-        if matches!(row.why, Why::ClosedIntent | Why::Doubtful) && !settlement.is_some_and(ended) {
+        if row.settlement != self.speaks_of.map(|it| it.settlement) {
+            return Err(Stop::Bug(format!("{} speaks of another settlement", self.capture)));
+        }
+        let waits = self.speaks_of.map(|it| it.may_take(view)).transpose()?;
+        if matches!(row.why, Why::ClosedIntent | Why::Doubtful) && waits.unwrap_or(true) {
             let why = "it may belong to a settlement that is not over: the next attempt finds it";
             return Err(Refusal::new(Code::StateConflict, why).into());
         }

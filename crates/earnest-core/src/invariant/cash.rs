@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Fold, Rows, wide};
+use crate::chain::{self, ChainKind};
 use crate::ledger::{Account, Leg};
 use crate::reconcile::{self, Sources};
-use crate::settlement;
 
 fn debited(leg: &Leg) -> Account {
     leg.debit.account
@@ -40,7 +40,8 @@ pub(super) fn each_paypal_id_moves_cash_once(rows: &Rows, fold: &Fold, breaches:
     let mut sum = of_chain(fold, reconcile::opening_chain()).0;
     for (id, moved) in &booked {
         sum = sum.saturating_add(moved.0).saturating_add(moved.1);
-        if listed.get(id) != Some(moved) {
+        // What was recorded by hand, and taken back, moved nothing.
+        if listed.get(id).unwrap_or(&(0, 0)) != moved {
             let row = listed.get(id);
             breaches.push(format!("{id} moved {moved:?} in the ledger, and its row says {row:?}"));
         }
@@ -62,7 +63,7 @@ fn in_the_ledger(rows: &Rows, fold: &Fold) -> BTreeMap<String, Moved> {
         let known = booked.entry(id.to_owned()).or_default();
         *known = (known.0.saturating_add(gross), known.1.saturating_add(fee));
     };
-    let chain = |kind: &str, id: &str| of_chain(fold, settlement::chain_of(kind, id));
+    let chain = |kind, id: &str| of_chain(fold, chain::chain_of(kind, id));
     let mut captures: BTreeMap<&str, i128> = BTreeMap::new();
     for row in rows.suspended.values() {
         captures.entry(&row.capture).or_default();
@@ -75,15 +76,15 @@ fn in_the_ledger(rows: &Rows, fold: &Fold) -> BTreeMap<String, Moved> {
     }
     for (capture, posted) in captures {
         add(capture, (posted, 0));
-        add(capture, chain("suspense", capture));
-        add(capture, chain("fee", capture));
+        add(capture, chain(ChainKind::Suspense, capture));
+        add(capture, chain(ChainKind::Fee, capture));
     }
     for one in rows.reversals.values().flat_map(|row| &row.booked) {
-        add(&one.id, chain("given_back", &one.id));
-        add(&one.id, chain("fee_given_back", &one.id));
+        add(&one.id, chain(ChainKind::GivenBack, &one.id));
+        add(&one.id, chain(ChainKind::FeeGivenBack, &one.id));
     }
     for entry in rows.cash_entries.values() {
-        add(&entry.paypal_id, chain("cash", &entry.paypal_id));
+        entry.chains().for_each(|id| add(&entry.paypal_id, of_chain(fold, id)));
     }
     booked
 }

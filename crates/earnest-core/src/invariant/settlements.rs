@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::billed;
 use super::{Fold, Rows, chain_of, sum_of, wide};
+use crate::chain::{self, ChainKind};
 use crate::id::SettlementId;
 use crate::intent::{Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, HoldState, Leg};
 use crate::lost::cleared_chain;
-use crate::settlement::{self, Settlement, SettlementState};
+use crate::settlement::{Settlement, SettlementState};
 use crate::suspense::Suspended;
 use crate::tab::{Tab, TabState};
 use crate::time::after;
@@ -143,7 +144,7 @@ fn wrong_money(one: &Settlement, fold: &Fold) -> Option<String> {
 /// The chain that paid a settlement from suspense, where its capture had gone there.
 fn cleared<'a>(one: &Settlement, fold: &'a Fold) -> Option<&'a super::Chain> {
     let capture = one.paypal_capture.as_ref().filter(|_| one.is_captured())?;
-    chain_of(fold, Some(settlement::chain_of("cleared", capture)))
+    chain_of(fold, Some(chain::chain_of(ChainKind::Cleared, capture)))
 }
 
 /// INVARIANT: an_open_outcome_keeps_its_hold
@@ -242,7 +243,7 @@ pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut 
         if let Some(other) = paid.insert(capture, one.id) {
             breaches.push(format!("{capture} pays {} and {other}", one.id));
         }
-        let id = settlement::chain_of("captured", capture);
+        let id = chain::chain_of(ChainKind::Captured, capture);
         let refundable =
             fold.chains.get(&id).map_or(0, |chain| chain.made_on(debited, Account::Memo));
         if Some(refundable) != one.captured_micros.map(wide) {
@@ -256,6 +257,8 @@ pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut 
     let explained = came(Cause::Settlement)
         .saturating_add(came(Cause::Suspense))
         .saturating_add(came(Cause::Deposit))
+        .saturating_add(came(Cause::Repayment))
+        .saturating_add(came(Cause::CashVoided))
         .saturating_add(came(Cause::PaypalFee));
     let cash = fold.sums(Account::PaypalCash.usd()).debits_posted;
     if cash != explained {
@@ -279,7 +282,7 @@ pub(super) fn what_went_back_is_in_the_books(rows: &Rows, fold: &Fold, breaches:
     for row in rows.reversals.values() {
         let capture = &row.capture;
         for one in &row.booked {
-            let chain = fold.chains.get(&settlement::chain_of("given_back", &one.id));
+            let chain = fold.chains.get(&chain::chain_of(ChainKind::GivenBack, &one.id));
             let moved = chain.map_or(0, |chain| chain.posted_on(credited, Account::PaypalCash));
             let amount = wide(one.amount_micros);
             listed = listed.saturating_add(amount);
@@ -289,11 +292,11 @@ pub(super) fn what_went_back_is_in_the_books(rows: &Rows, fold: &Fold, breaches:
         }
         let back: i128 = row.booked.iter().map(|one| wide(one.amount_micros)).sum();
         let came = |kind, side: fn(&Leg) -> Account, account| {
-            let chain = fold.chains.get(&settlement::chain_of(kind, capture));
+            let chain = fold.chains.get(&chain::chain_of(kind, capture));
             chain.map_or(0, |chain| chain.posted_on(side, account))
         };
-        let captured = came("captured", debited, Account::Memo).max(came(
-            "suspense",
+        let captured = came(ChainKind::Captured, debited, Account::Memo).max(came(
+            ChainKind::Suspense,
             credited,
             Account::Suspense,
         ));

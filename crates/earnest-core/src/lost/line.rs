@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::authorize::split;
+use crate::chain::{ChainKind, chain_of};
 use crate::id::{PurchaseId, QuoteId, SellerId, VoucherId};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
@@ -12,7 +13,6 @@ use crate::problem::{Code, Refusal};
 use crate::purchase::Purchase;
 use crate::quarantine::Quarantine;
 use crate::report::{Step, Told};
-use crate::settlement::chain_of;
 use crate::suspense::{Suspended, Why};
 use crate::time::Timestamp;
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
@@ -212,7 +212,7 @@ impl Unit for DecideLost {
         if let LineState::PaidFromSuspense { capture } = &self.state {
             touches.row::<Suspended>(capture);
         }
-        touches.hold(chain_of("lost_earned", &self.purchase.to_string()));
+        touches.hold(chain_of(ChainKind::LostEarned, &self.purchase.to_string()));
         touches.account(Account::Suspense.usd());
         touches.account(Account::Losses.usd());
         touches.account(Account::SellerAccrued(self.seller).usd());
@@ -261,7 +261,7 @@ impl Unit for DecideLost {
             ];
             let some = to.into_iter().filter(|(_, amount)| !amount.is_zero());
             let legs = some.map(|(to, amount)| Leg::new(from, to, amount)).collect();
-            let id = chain_of("lost_earned", &self.purchase.to_string());
+            let id = chain_of(ChainKind::LostEarned, &self.purchase.to_string());
             effects.op(Op::Move { id, cause: Cause::LostLine, legs });
         }
         let data = json!({ "purchase": self.purchase, "state": row.state,

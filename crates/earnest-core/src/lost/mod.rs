@@ -10,13 +10,14 @@ mod line;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::chain::{ChainKind, booked, chain_of, touch_booked};
 use crate::id::{IntentId, OwnerId, SettlementId, TabId};
 use crate::intent::{Charge, Evidence, Intent, IntentState, Purpose, stamp};
 use crate::ledger::{Account, Cause, Leg, Op, Totals};
 use crate::money::Micros;
 use crate::party::Owner;
-use crate::reversal::{self, Captured, Note};
-use crate::settlement::{Settlement, SettlementState, chain_of, finish};
+use crate::reversal::{Captured, Note};
+use crate::settlement::{Settlement, SettlementState, finish};
 use crate::suspense::{Suspended, Why};
 use crate::tab::{Tab, TabState, add, other_frozen, touch_tabs};
 use crate::time::{Timestamp, after};
@@ -92,7 +93,7 @@ impl Marks {
 
     /// The id under which the call that made it stands here: its own is lost.
     pub fn intent(&self) -> IntentId {
-        IntentId::from_value(chain_of("lost_call", &self.capture).value())
+        IntentId::from_value(chain_of(ChainKind::LostCall, &self.capture).value())
     }
 }
 
@@ -179,7 +180,8 @@ impl Unit for BookLost {
         touches.row::<LostCapture>(capture);
         touches.row::<Suspended>(capture);
         Note::touch(&mut touches, capture, None);
-        for kind in ["captured", "suspense", "fee", "lost_paid"] {
+        touch_booked(&mut touches, capture);
+        for kind in [ChainKind::Fee, ChainKind::LostPaid] {
             touches.hold(chain_of(kind, capture));
         }
         for account in [Account::PaypalCash, Account::PaypalFees, Account::Suspense] {
@@ -190,12 +192,9 @@ impl Unit for BookLost {
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<bool>, Stop> {
         let known = view.row::<LostCapture>(&self.marks.capture)?;
-        let booked =
-            |kind| view.hold(chain_of(kind, &self.marks.capture)).map(|chain| chain.is_some());
         // INVARIANT: a_lost_capture_is_booked_once
         if known.is_some_and(|row| row.state != LostState::Pending)
-            || booked("captured")?
-            || booked("suspense")?
+            || booked(view, &self.marks.capture)?.is_some()
         {
             return Ok(Effects::answer(false));
         }
@@ -281,8 +280,8 @@ impl BookLost {
                 effects.op(Op::Move { id: chain_of(kind, capture), cause, legs });
             }
         };
-        book("suspense", Cause::Suspense, cash, Account::Suspense.usd(), unplaced);
-        book("fee", Cause::PaypalFee, Account::PaypalFees.usd(), cash, charge.fee);
+        book(ChainKind::Suspense, Cause::Suspense, cash, Account::Suspense.usd(), unplaced);
+        book(ChainKind::Fee, Cause::PaypalFee, Account::PaypalFees.usd(), cash, charge.fee);
         if unplaced.is_zero() {
             return Ok(());
         }
@@ -345,16 +344,18 @@ impl BookLost {
         let mut effects = Effects::answer(true);
         if !placed.is_zero() {
             let legs = vec![Leg::new(Account::PaypalCash.usd(), tab.owed(), placed)];
-            let id = chain_of("lost_paid", &capture);
+            let id = chain_of(ChainKind::LostPaid, &capture);
             effects.op(Op::Move { id, cause: Cause::Settlement, legs });
         }
         let refundable = Account::CaptureRefundable(row.marks.intent()).usd();
         let legs = vec![Leg::new(Account::Memo.usd(), refundable, charge.amount)];
-        let id = chain_of("captured", &capture);
+        let id = chain_of(ChainKind::Captured, &capture);
         effects.op(Op::Move { id, cause: Cause::Refundable, legs });
         self.book_cash(&mut effects, &row, charge, lost, now)?;
         let settlement = self.settlement(view, &row, &tab, charge, (waits, placed, lost), now)?;
-        self.note_given_back(view, &mut effects, &mut owner, charge, now)?;
+        let of =
+            Captured { intent: row.marks.intent(), settlement: settlement.id, owner: owner.id };
+        Note::when_booked(charge, Some((of, &mut owner)), view, &mut effects, now)?;
         take_lines(&mut tab, waits.saturating_sub(placed));
         tab.settlements = tab.settlements.max(settlement.n);
         tab.captured_micros = add(tab.captured_micros, charge.amount)?;
@@ -423,7 +424,7 @@ impl BookLost {
             fee_predicted_micros: charge.fee,
             fee_micros: Some(charge.fee),
             intent: marks.intent(),
-            hold: chain_of("lost_paid", &marks.capture),
+            hold: chain_of(ChainKind::LostPaid, &marks.capture),
             why: "captured in the life that a restore lost".to_owned(),
             advice: None,
             since: tab.unsettled_since,
@@ -449,33 +450,6 @@ impl BookLost {
         intent.paypal_capture = Some(charge.paypal_capture.clone());
         intent.learn(self.evidence.clone());
         intent
-    }
-
-    /// Some of it went back already: that is read and booked as for every capture.
-    fn note_given_back(
-        &self,
-        view: &View,
-        effects: &mut Effects<bool>,
-        owner: &mut Owner,
-        charge: &Charge,
-        now: Timestamp,
-    ) -> Result<(), Stop> {
-        if !charge.given_back {
-            return Ok(());
-        }
-        let of = Captured {
-            intent: self.marks.intent(),
-            settlement: self.marks.settlement,
-            owner: owner.id,
-        };
-        let note = Note { capture: charge.paypal_capture.clone(), of: Some(of), named: None };
-        if let Some(row) = note.noted(view, now)? {
-            let data = json!({ "capture": charge.paypal_capture, "owner": owner.id });
-            effects.event("alarm.capture_given_back", &[], data);
-            effects.put(row)?;
-        }
-        reversal::freeze(owner);
-        Ok(())
     }
 }
 
@@ -504,7 +478,7 @@ pub struct ClearLost {
 
 /// The chain by which a capture paid for something for the `n`th time after it was imported.
 pub fn cleared_chain(capture: &str, n: u32) -> crate::id::TransferId {
-    chain_of("lost_line", &format!("{capture}:{n}"))
+    chain_of(ChainKind::LostLine, &format!("{capture}:{n}"))
 }
 
 impl Unit for ClearLost {

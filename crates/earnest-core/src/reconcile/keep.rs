@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Report, Why};
+use crate::chain::{ChainKind, chain_of};
 use crate::id::TransferId;
 use crate::ledger::{Account, Cause, Leg, Op, Totals};
 use crate::money::Micros;
-use crate::settlement::chain_of;
 use crate::time::Timestamp;
 use crate::unit::{Effects, Record, Stop, Touches, Unit, View, rank};
 
@@ -155,7 +155,7 @@ impl Unit for BookOpening {
 
 /// The chain of the opening balance.
 pub fn opening_chain() -> TransferId {
-    chain_of("opening", Reconciliation::ID)
+    chain_of(ChainKind::Opening, Reconciliation::ID)
 }
 
 /// Keeps what a comparison found, and alarms about what the one before did not name.

@@ -5,6 +5,7 @@
 //! deadline. Only the payer's refusal freezes a tab.
 
 mod record;
+mod whose;
 
 use std::sync::Arc;
 
@@ -23,9 +24,7 @@ use crate::settings::Settings;
 use crate::tab::{LineRange, Tab, TabState, add, credit_line, room};
 use crate::time::Timestamp;
 use crate::treasurer::{Advice, Plan, Wish, count_small, plan};
-use crate::unit::{
-    Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
-};
+use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// Where a settlement stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -468,16 +467,10 @@ impl Settle {
 }
 
 pub use record::RecordOutcome;
+pub use whose::{Among, Hinted, Seen, Whose};
 
 /// The issue of a settlement whose invoice another payment carries.
 pub const INVOICE_TAKEN: &str = "INVOICE_TAKEN";
-
-/// The id of a chain that books what PayPal did by itself: one resource, one effect.
-pub fn chain_of(kind: &str, resource: &str) -> TransferId {
-    let print = Fingerprint::of(&[kind.as_bytes(), resource.as_bytes()]);
-    let bytes = print.0.first_chunk::<16>().copied().unwrap_or_default();
-    TransferId::from_value(u128::from_be_bytes(bytes))
-}
 
 /// The operator's word that a large unknown settlement was not charged; counts only together with
 /// the evidence of a search.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{INVOICE_TAKEN, Settlement, SettlementState, chain_of, finish};
-use crate::cash::BOOKED;
+use super::{INVOICE_TAKEN, Settlement, SettlementState, finish};
+use crate::chain::{self, ChainKind, chain_of};
 use crate::id::{IntentId, OwnerId, SettlementId, TabId};
 use crate::intent::{Charge, Evidence, Fate, Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
-use crate::reversal::{self, Captured, Note, Reversal};
+use crate::reversal::{Captured, Note, Reversal};
 use crate::settings::Settings;
-use crate::suspense::{Suspended, Why};
+use crate::suspense::{BookUnasked, Suspended, Why};
 use crate::tab::{LineRange, Tab, TabState, add, other_frozen, touch_tabs};
 use crate::time::{Timestamp, after};
 use crate::treasurer::uncount_small;
@@ -59,11 +59,11 @@ impl Unit for RecordOutcome {
             touches.hold_and_accounts(settlement.hold, view);
         }
         if let Some(capture) = self.capture() {
-            for kind in BOOKED.into_iter().chain(["fee", "cleared"]) {
+            chain::touch_booked(&mut touches, capture);
+            for kind in [ChainKind::Fee, ChainKind::Cleared, ChainKind::RefundableMoved] {
                 touches.hold(chain_of(kind, capture));
             }
             touches.row::<Suspended>(capture);
-            touches.hold(chain_of("refundable_moved", capture));
             if let Some(old) = view.peek::<Suspended>(capture).and_then(|row| row.intent) {
                 touches.account(Account::CaptureRefundable(old).usd());
             }
@@ -200,14 +200,10 @@ impl RecordOutcome {
     // INVARIANT: a_capture_is_booked_once
     fn booked(&self, view: &View) -> Result<Booked, Stop> {
         let Fate::Done(charge) = &self.fate else { return Ok(Booked::No) };
-        let known =
-            |kind| view.hold(chain_of(kind, &charge.paypal_capture)).map(|chain| chain.is_some());
-        // INVARIANT: one_paypal_id_one_effect
-        if known("cash")? || known("given_back")? {
-            return Ok(Booked::Elsewhere);
-        }
-        if !known("captured")? && !known("suspense")? {
-            return Ok(Booked::No);
+        match chain::booked(view, &charge.paypal_capture)? {
+            None => return Ok(Booked::No),
+            Some(ChainKind::Captured | ChainKind::Suspense) => {}
+            Some(_) => return Ok(Booked::Elsewhere),
         }
         let suspended = view.row::<Suspended>(&charge.paypal_capture)?;
         let Some(row) =
@@ -216,12 +212,17 @@ impl RecordOutcome {
             return Ok(Booked::Elsewhere);
         };
         let own = row.settlement == Some(self.settlement);
-        let cleared = known("cleared")?;
+        let cleared = view.hold(chain_of(ChainKind::Cleared, &charge.paypal_capture))?.is_some();
         Ok(match own && !cleared {
             true if row.left_micros == charge.amount => Booked::InSuspense,
             true => Booked::GivenBack,
             false => Booked::Elsewhere,
         })
+    }
+
+    /// Whose the capture is.
+    const fn of(&self) -> Captured {
+        Captured { intent: self.intent, settlement: self.settlement, owner: self.owner }
     }
 
     fn captured(
@@ -246,7 +247,7 @@ impl RecordOutcome {
             state.effects.put(suspended.less(posted))?;
             self.take_over(view, &mut state.effects, charge, suspended.intent)?;
             let leg = Leg::new(Account::Suspense.usd(), state.tab.owed(), posted);
-            let id = chain_of("cleared", &charge.paypal_capture);
+            let id = chain_of(ChainKind::Cleared, &charge.paypal_capture);
             state.effects.op(Op::Void { id: hold });
             state.effects.op(Op::Move { id, cause: Cause::SuspenseCleared, legs: vec![leg] });
         } else {
@@ -254,7 +255,8 @@ impl RecordOutcome {
             let excess = charge.amount.saturating_sub(posted);
             self.book_capture(&mut state.effects, charge, excess, Why::AmountMismatch, now)?;
         }
-        self.note_given_back(view, &mut state.effects, &mut state.owner, charge, now)?;
+        let of = Some((self.of(), &mut state.owner));
+        Note::when_booked(charge, of, view, &mut state.effects, now)?;
         // What came short stays on the tab, for the next settlement.
         let short = asked.saturating_sub(posted);
         state.tab.carry_micros = add(state.tab.carry_micros, short)?;
@@ -296,11 +298,11 @@ impl RecordOutcome {
         from: Option<IntentId>,
     ) -> Result<(), Stop> {
         let capture = &charge.paypal_capture;
-        if view.hold(chain_of("captured", capture))?.is_none() {
+        if view.hold(chain_of(ChainKind::Captured, capture))?.is_none() {
             // What came in doubt was nobody's, so nothing said yet what may be given back of it.
             let refundable = Account::CaptureRefundable(self.intent).usd();
             let legs = vec![Leg::new(Account::Memo.usd(), refundable, charge.amount)];
-            let id = chain_of("captured", capture);
+            let id = chain_of(ChainKind::Captured, capture);
             effects.op(Op::Move { id, cause: Cause::Refundable, legs });
         } else if let Some(from) = from.filter(|from| *from != self.intent) {
             let old = Account::CaptureRefundable(from).usd();
@@ -308,14 +310,12 @@ impl RecordOutcome {
             let left = view.totals(old)?.available();
             if !left.is_zero() {
                 let legs = vec![Leg::new(old, memo, left), Leg::new(memo, new, left)];
-                let id = chain_of("refundable_moved", capture);
+                let id = chain_of(ChainKind::RefundableMoved, capture);
                 effects.op(Op::Move { id, cause: Cause::Refundable, legs });
             }
         }
         if let Some(row) = view.row::<Reversal>(capture)? {
-            let of =
-                Captured { intent: self.intent, settlement: self.settlement, owner: self.owner };
-            effects.put(Reversal { of: Some(of), ..row.clone() })?;
+            effects.put(Reversal { of: Some(self.of()), ..row.clone() })?;
         }
         Ok(())
     }
@@ -339,9 +339,15 @@ impl RecordOutcome {
             }
         };
         let cash = Account::PaypalCash.usd();
-        book("captured", Cause::Refundable, Account::Memo.usd(), refundable, charge.amount);
-        book("fee", Cause::PaypalFee, Account::PaypalFees.usd(), cash, charge.fee);
-        book("suspense", Cause::Suspense, cash, Account::Suspense.usd(), excess);
+        book(
+            ChainKind::Captured,
+            Cause::Refundable,
+            Account::Memo.usd(),
+            refundable,
+            charge.amount,
+        );
+        book(ChainKind::Fee, Cause::PaypalFee, Account::PaypalFees.usd(), cash, charge.fee);
+        book(ChainKind::Suspense, Cause::Suspense, cash, Account::Suspense.usd(), excess);
         if excess.is_zero() {
             return Ok(());
         }
@@ -360,31 +366,6 @@ impl RecordOutcome {
         })
     }
 
-    /// A capture that had been given back when it was read: its reversals are still to be read.
-    fn note_given_back<A>(
-        &self,
-        view: &View,
-        effects: &mut Effects<A>,
-        owner: &mut Owner,
-        charge: &Charge,
-        now: Timestamp,
-    ) -> Result<(), Stop> {
-        if !charge.given_back {
-            return Ok(());
-        }
-        let of = Captured { intent: self.intent, settlement: self.settlement, owner: self.owner };
-        let capture = charge.paypal_capture.clone();
-        let data = json!({ "capture": capture, "owner": self.owner,
-            "settlement": self.settlement });
-        let note = Note { capture, of: Some(of), named: None };
-        if let Some(row) = note.noted(view, now)? {
-            effects.event("alarm.capture_given_back", &[], data);
-            effects.put(row)?;
-        }
-        reversal::freeze(owner);
-        Ok(())
-    }
-
     /// A result under an old fence, or of a closed intent. Evidence only; but money that arrived for
     /// an intent that was closed as *nothing happened* is booked to suspense, once, and alarms.
     fn late(
@@ -397,22 +378,62 @@ impl RecordOutcome {
         now: Timestamp,
     ) -> Result<Effects<Settlement>, Stop> {
         let mut effects = Effects::answer(settlement.clone());
-        if let Fate::Done(charge) = &self.fate
-            && !was.is_open()
-            && booked == Booked::No
-        {
-            self.book_capture(&mut effects, charge, charge.amount, Why::ClosedIntent, now)?;
-            let mut owner = view.need::<Owner>(self.owner)?.clone();
-            self.note_given_back(view, &mut effects, &mut owner, charge, now)?;
-            if charge.given_back {
-                effects.put(owner)?;
+        match &self.fate {
+            Fate::Done(charge) if !was.is_open() && booked == Booked::No => {
+                if settlement.is_captured() {
+                    self.unasked(view, &mut effects, charge, settlement, now)?;
+                } else {
+                    self.of_closed(view, &mut effects, charge, settlement, now)?;
+                }
             }
-            let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
-                "amount_micros": charge.amount });
-            effects.event("alarm.capture_of_closed_intent", &[], data);
+            _ => {}
         }
         effects.put(intent)?;
         Ok(effects)
+    }
+
+    /// It came for an attempt that had been closed as *nothing happened*.
+    fn of_closed<A>(
+        &self,
+        view: &View,
+        effects: &mut Effects<A>,
+        charge: &Charge,
+        settlement: &Settlement,
+        now: Timestamp,
+    ) -> Result<(), Stop> {
+        self.book_capture(effects, charge, charge.amount, Why::ClosedIntent, now)?;
+        let mut owner = view.need::<Owner>(self.owner)?.clone();
+        let of = Some((self.of(), &mut owner));
+        Note::when_booked(charge, of, view, effects, now)?;
+        if charge.given_back {
+            effects.put(owner)?;
+        }
+        let data = json!({ "settlement": settlement.id, "capture": charge.paypal_capture,
+            "amount_micros": charge.amount });
+        effects.event("alarm.capture_of_closed_intent", &[], data);
+        Ok(())
+    }
+
+    /// A settlement that another capture paid has no claim to this one: whoever knows the ids on a
+    /// receipt may pay under them, and take that back. It is a payment of its own, of nobody.
+    // INVARIANT: a_settlement_answers_for_its_own_capture_only
+    fn unasked<A>(
+        &self,
+        view: &View,
+        effects: &mut Effects<A>,
+        charge: &Charge,
+        settlement: &Settlement,
+        now: Timestamp,
+    ) -> Result<(), Stop> {
+        let payment = BookUnasked {
+            capture: charge.paypal_capture.clone(),
+            amount: charge.amount,
+            fee: charge.fee,
+            invoice_id: Some(settlement.invoice_id.clone()),
+            claims: None,
+        };
+        payment.book(effects, now)?;
+        Note::when_booked(charge, None, view, effects, now)
     }
 }
 

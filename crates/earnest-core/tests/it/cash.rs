@@ -1,26 +1,29 @@
 //! What the operator does with PayPal's balance by hand: deposits, withdrawals, debts, suspense.
 
-use earnest_core::cash::{CashKind, ForgiveDebt, RecordCash};
+use earnest_core::cash::{CashKind, RecordCash};
+use earnest_core::debt::ForgiveDebt;
 use earnest_core::id::{OwnerId, TransferId};
-use earnest_core::intent::Fate;
-use earnest_core::ledger::Account;
+use earnest_core::intent::{Fate, Intent};
+use earnest_core::ledger::{Account, Cause, Leg, Op};
 use earnest_core::party::Owner;
 use earnest_core::reconcile::{Begin, BookOpening};
 use earnest_core::reversal::{Book, Note};
 use earnest_core::settlement::{Settlement, SettlementState};
-use earnest_core::suspense::{BookUnasked, Clear, Place, Suspended};
+use earnest_core::suspense::{BookUnasked, Clear, Place, SpokenOf, Suspended};
 use earnest_core::tab::{Tab, TabState};
-use earnest_core::unit::{Fingerprint, Key};
+use earnest_core::time::Timestamp;
+use earnest_core::unit::{Effects, Fingerprint, Key, Stop, Touches, Unit, View};
+use earnest_core::vault;
 use earnest_store::SubmitError;
 
-use crate::world::{Buyer, Shop, World, each, micros, said};
+use crate::world::{Buyer, Shop, World, each, hours, micros, said};
 
-fn key(name: &str, print: &str) -> Key {
+pub fn key(name: &str, print: &str) -> Key {
     let fingerprint = Fingerprint::of(&[print.as_bytes()]);
     Key { scope: "operator".to_owned(), family: "cash", name: name.to_owned(), fingerprint }
 }
 
-fn entry(kind: CashKind, id: &str, amount: i64, owner: Option<OwnerId>) -> RecordCash {
+pub fn entry(kind: CashKind, id: &str, amount: i64, owner: Option<OwnerId>) -> RecordCash {
     RecordCash {
         paypal_id: id.to_owned(),
         kind,
@@ -31,19 +34,19 @@ fn entry(kind: CashKind, id: &str, amount: i64, owner: Option<OwnerId>) -> Recor
     }
 }
 
-fn refusal<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
+pub fn refusal<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
     match done {
         Err(SubmitError::Refused(refusal)) => said(&refusal),
         other => panic!("{other:?}"),
     }
 }
 
-fn cash(world: &World) -> String {
+pub fn cash(world: &World) -> String {
     world.thousandths(Account::PaypalCash)
 }
 
 /// A settlement of $0.40, of which `back` was given back.
-fn in_debt(world: &World, back: i64) -> (Buyer, Shop, Settlement) {
+pub fn in_debt(world: &World, back: i64) -> (Buyer, Shop, Settlement) {
     let (buyer, shop) = (world.buyer(), world.shop());
     world.spend(buyer, &shop, 400_000);
     let settlement = world.settle(buyer.owner, world.open_tab(buyer));
@@ -53,7 +56,7 @@ fn in_debt(world: &World, back: i64) -> (Buyer, Shop, Settlement) {
     (buyer, shop, settlement)
 }
 
-fn unasked(world: &World, capture: &str, amount: i64) {
+pub fn unasked(world: &World, capture: &str, amount: i64) {
     let unit = BookUnasked {
         capture: capture.to_owned(),
         amount: micros(amount),
@@ -71,12 +74,27 @@ fn clear(
     amount: Option<i64>,
     name: &str,
 ) -> Result<Suspended, SubmitError> {
+    clear_of(world, "STRANGER", owner, to, amount, name)
+}
+
+fn clear_of(
+    world: &World,
+    capture: &str,
+    owner: OwnerId,
+    to: Place,
+    amount: Option<i64>,
+    name: &str,
+) -> Result<Suspended, SubmitError> {
     let print = format!("{to:?} {amount:?}");
+    let speaks_of = world.row::<Suspended>(capture).settlement.map(|id| {
+        let row: Settlement = world.row(id);
+        SpokenOf { settlement: row.id, tab: row.tab, owner: row.owner }
+    });
     world.run(Clear {
-        capture: "STRANGER".to_owned(),
+        capture: capture.to_owned(),
         to,
         owner,
-        settlement: world.row::<Suspended>("STRANGER").settlement,
+        speaks_of,
         amount: amount.map(micros),
         chain: TransferId::new(world.seed()),
         key: Key { family: "suspense", ..key(name, &print) },
@@ -138,11 +156,45 @@ fn what_was_recorded_by_hand_has_no_second_effect() {
     });
 }
 
+/// Money of the operator's that is on its way out, as a payout will be.
+struct Moving {
+    chain: TransferId,
+    amount: i64,
+}
+
+impl Unit for Moving {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "test.moving"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.hold(self.chain);
+        touches.account(Account::OperatorFunds.usd());
+        touches.account(Account::PaypalCash.usd());
+        touches
+    }
+
+    fn decide(&self, _: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        let (funds, cash) = (Account::OperatorFunds.usd(), Account::PaypalCash.usd());
+        let legs = vec![Leg::new(funds, cash, micros(self.amount))];
+        let mut effects = Effects::answer(());
+        effects.op(Op::Hold { id: self.chain, cause: Cause::Withdrawal, legs });
+        Ok(effects)
+    }
+}
+
 #[test]
 fn a_withdrawal_leaves_what_is_pending() {
     each(|world| {
-        world.run(entry(CashKind::Deposit, "DEP", 1_000_000, None)).unwrap();
+        world.run(entry(CashKind::Deposit, "DEP", 1_500_000, None)).unwrap();
         let out = |id: &str, amount| world.run(entry(CashKind::Withdrawal, id, amount, None));
+        // Half a dollar is on its way out.
+        let chain = TransferId::new(world.seed());
+        world.run(Moving { chain, amount: 500_000 }).unwrap();
+        assert_eq!(cash(world), "0/1500/500/0");
         assert_eq!(refusal(out("W1", 1_001_000)), "state_conflict");
         let fee =
             RecordCash { fee: micros(1_000), ..entry(CashKind::Withdrawal, "W2", 1_000_000, None) };
@@ -150,8 +202,8 @@ fn a_withdrawal_leaves_what_is_pending() {
         let fee =
             RecordCash { fee: micros(1_000), ..entry(CashKind::Withdrawal, "W3", 600_000, None) };
         world.run(fee).unwrap();
-        assert_eq!(cash(world), "0/1000/0/601");
-        assert_eq!(world.thousandths(Account::OperatorFunds), "0/600/0/1000");
+        assert_eq!(cash(world), "0/1500/500/601");
+        assert_eq!(world.thousandths(Account::OperatorFunds), "500/600/0/1500");
         out("W4", 399_000).unwrap();
         assert_eq!(refusal(out("W5", 1_000)), "state_conflict");
     });
@@ -248,6 +300,140 @@ fn suspense_pays_a_frozen_tab_whole() {
         assert_eq!((owner.frozen_tab, owner.settled_micros), (None, micros(400_000)));
         assert_eq!(world.breaches(), []);
         world.spend(buyer, &shop, 100_000);
+    });
+}
+
+/// A settlement of $0.40 that came to nothing, and then PayPal ran its charge after all: `FOUND` is in
+/// suspense for it.
+fn found_late(world: &World) -> (Buyer, Settlement) {
+    let (buyer, shop) = (world.buyer(), world.shop());
+    world.spend(buyer, &shop, 400_000);
+    let tab = world.open_tab(buyer);
+    world.close(buyer.owner, tab).unwrap();
+    let settlement = world.settle(buyer.owner, tab);
+    let fence = world.claim(settlement.intent).unwrap().fence;
+    let refused = Fate::Refused { issue: "NO".to_owned() };
+    let refused = world.record(&settlement, settlement.intent, fence, refused).unwrap();
+    assert_eq!(refused.state, SettlementState::Refused);
+    let late = Fate::Done(world.charge("FOUND", 400_000));
+    world.record(&settlement, settlement.intent, fence, late).unwrap();
+    assert_eq!(world.thousandths(Account::Suspense), "0/0/0/400");
+    (buyer, refused)
+}
+
+/// Its tab is written off: nothing is attempted any more, and the money has somewhere to go.
+#[test]
+fn what_no_settlement_can_take_any_more_is_cleared() {
+    each(|world| {
+        let (buyer, settlement) = found_late(world);
+        let to = Place::Credit(buyer.owner);
+        let found = |name: &str| clear_of(world, "FOUND", buyer.owner, to, None, name);
+        assert_eq!(refusal(found("early")), "state_conflict", "it is attempted again");
+        world.write_off(buyer.owner, settlement.tab).unwrap();
+        let row = found("over").unwrap();
+        assert_eq!((row.left_micros, row.cleared.len()), (micros(0), 1));
+        assert_eq!(world.thousandths(Account::OwnerCredit(buyer.owner)), "0/0/0/400");
+        assert_eq!(world.thousandths(Account::Losses), "0/400/0/0");
+        // What PayPal tells of it again moves nothing.
+        let fence = world.row::<Intent>(settlement.intent).fence;
+        let again = Fate::Done(world.charge("FOUND", 400_000));
+        world.record(&settlement, settlement.intent, fence, again).unwrap();
+        assert_eq!(world.thousandths(Account::Suspense), "0/400/0/400");
+        world.check();
+    });
+}
+
+/// The same for a tab that was paid out of suspense by another payment.
+#[test]
+fn what_came_late_for_a_tab_that_was_paid_otherwise_is_cleared() {
+    each(|world| {
+        let (buyer, settlement) = found_late(world);
+        unasked(world, "STRANGER", 400_000);
+        clear(world, buyer.owner, Place::Tab(settlement.tab), None, "paid").unwrap();
+        clear_of(world, "FOUND", buyer.owner, Place::Credit(buyer.owner), None, "b").unwrap();
+        assert_eq!(world.thousandths(Account::Suspense), "0/800/0/800");
+        world.check();
+    });
+}
+
+/// Its owner has no payment method any more: the payment may go where it belongs. Where the owner
+/// puts another on file, the settlement is attempted under an invoice of its own, and takes nothing of
+/// what went elsewhere.
+#[test]
+fn what_waits_for_an_owner_without_a_payment_method_is_cleared() {
+    for (amount, left) in [(None, 0), (Some(100_000), 300)] {
+        each(|world| {
+            let (buyer, settlement) = found_late(world);
+            let funding = world.row::<Owner>(buyer.owner).funding.unwrap();
+            world.run(vault::Remove { owner: buyer.owner, vault: funding.vault }).unwrap();
+            let to = Place::Credit(buyer.owner);
+            clear_of(world, "FOUND", buyer.owner, to, amount, "gone").unwrap();
+            world.fund(buyer.owner);
+            world.pass(hours(1));
+            let again = world.settle(buyer.owner, settlement.tab);
+            assert_eq!((again.attempt, &again.invoice_id), (2, &settlement.invoice_id));
+            // Under way again: nothing more of it may go anywhere.
+            if amount.is_some() {
+                let more = clear_of(world, "FOUND", buyer.owner, to, None, "more");
+                assert_eq!(refusal(more), "state_conflict");
+            }
+            // PayPal takes no second payment under the invoice, and the search finds the first.
+            let taken = Fate::AlreadyDone { issue: "DUPLICATE_INVOICE_ID".to_owned() };
+            world.outcome(&again, taken).unwrap();
+            world.pass(hours(7));
+            let found = Fate::Done(world.charge("FOUND", 400_000));
+            let void = world.learnt(&again, found).unwrap();
+            assert_eq!(void.state, SettlementState::NotCharged);
+            let last = world.settle(buyer.owner, settlement.tab);
+            assert_ne!(last.invoice_id, settlement.invoice_id);
+            world.capture(&last);
+            let owed = world.thousandths(Account::TabOwed(settlement.tab));
+            assert_eq!(owed, "0/400/0/400");
+            let suspended: Suspended = world.row("FOUND");
+            assert_eq!(suspended.left_micros, micros(left * 1_000));
+            world.check();
+        });
+    }
+}
+
+/// What was cleared of a settlement's excess falls on whoever had it when PayPal gives it back, and
+/// the rest on the settlement's owner; both, where they are one.
+#[test]
+fn an_excess_that_was_cleared_falls_on_whoever_had_it() {
+    let debts = [(50_000, [0, 0]), (80_000, [30, 0]), (450_000, [400, 0])];
+    for (back, [own, other]) in debts {
+        each(|world| {
+            let (buyer, shop) = (world.buyer(), world.shop());
+            world.spend(buyer, &shop, 400_000);
+            let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+            let charge = Fate::Done(world.charge("CAP", 450_000));
+            let settlement = world.outcome(&settlement, charge).unwrap();
+            let to = world.buyer().owner;
+            clear_of(world, "CAP", to, Place::Credit(to), None, "a").unwrap();
+            assert!(world.give_back(&settlement, "R1", back));
+            let debt = |owner| world.totals(Account::OwnerDebt(owner).usd()).collectible().get();
+            assert_eq!((debt(buyer.owner), debt(to)), (own * 1_000, other), "{back}");
+            let credit = world.thousandths(Account::OwnerCredit(to));
+            assert_eq!(credit, "0/50/0/50", "{back}");
+            let owners = [buyer.owner, to].map(|owner| world.row::<Owner>(owner));
+            assert!(owners.iter().all(|owner| owner.frozen.is_some()));
+            assert_eq!(owners[0].settled_micros.get(), 400_000 - own * 1_000);
+            world.check();
+        });
+    }
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 400_000);
+        let settlement = world.settle(buyer.owner, world.open_tab(buyer));
+        let charge = Fate::Done(world.charge("CAP", 450_000));
+        let settlement = world.outcome(&settlement, charge).unwrap();
+        clear_of(world, "CAP", buyer.owner, Place::Credit(buyer.owner), None, "a").unwrap();
+        assert!(world.give_back(&settlement, "R1", 450_000));
+        assert!(!world.give_back(&settlement, "R2", 1));
+        assert_eq!(world.thousandths(Account::OwnerCredit(buyer.owner)), "0/50/0/50");
+        assert_eq!(world.thousandths(Account::OwnerDebt(buyer.owner)), "0/400/0/0");
+        assert_eq!(world.row::<Owner>(buyer.owner).settled_micros, micros(0));
+        world.check();
     });
 }
 

@@ -2,6 +2,7 @@
 //! place belongs to says so.
 
 use earnest_core::cash::{CashKind, RecordCash};
+use earnest_core::chain::{ChainKind, chain_of};
 use earnest_core::id::{PurchaseId, TransferId};
 use earnest_core::intent::{Fate, IntentState};
 use earnest_core::invariant::{self, Fold, INVARIANTS, Rows};
@@ -388,7 +389,7 @@ fn what_went_back_is_in_the_books() {
                     Account::PaypalCash.usd(),
                     micros(400_000),
                 )];
-                let id = earnest_core::settlement::chain_of("given_back", "MORE");
+                let id = chain_of(ChainKind::GivenBack, "MORE");
                 fold.take(&Op::Move { id, cause: Cause::Refund, legs });
             },
         ],

@@ -1,6 +1,7 @@
 //! Books that were restored: what they may not do, and what the life that was lost left at PayPal and
 //! with sellers.
 
+use earnest_core::cash::{CashKind, VoidCash};
 use earnest_core::id::{OwnerId, PurchaseId, Seed, SettlementId, TabId, VoucherId};
 use earnest_core::intent::{Fate, Intent, IntentState};
 use earnest_core::ledger::Account;
@@ -19,6 +20,7 @@ use earnest_core::tab::Tab;
 use earnest_core::voucher::{self, ReportOutcome};
 use earnest_store::SubmitError;
 
+use crate::cash;
 use crate::world::{Buyer, Shop, World, each, micros, said};
 
 /// Puts the books in quarantine, as if they had been restored from a copy of this very moment.
@@ -31,6 +33,20 @@ fn restored(world: &World) -> Quarantine {
     };
     world.pass(60);
     world.run(BeginQuarantine { backup, epoch: "e2".to_owned() }).unwrap()
+}
+
+/// Restored books in which a tab owes so much.
+fn owing_to(world: &World, amount: i64) -> (Buyer, TabId, Shop) {
+    let (buyer, shop) = (world.buyer(), world.shop());
+    world.spend(buyer, &shop, amount);
+    let tab = world.open_tab(buyer);
+    restored(world);
+    (buyer, tab, shop)
+}
+
+fn owing(world: &World, amount: i64) -> (Buyer, TabId) {
+    let (buyer, tab, _) = owing_to(world, amount);
+    (buyer, tab)
 }
 
 /// PayPal's records were read to the end, and the operator lifts.
@@ -270,10 +286,7 @@ fn a_lost_capture_leaves_what_it_did_not_reach() {
 #[test]
 fn a_lost_capture_is_booked_once() {
     each(|world| {
-        let (buyer, shop) = (world.buyer(), world.shop());
-        world.spend(buyer, &shop, 300_000);
-        let tab = world.open_tab(buyer);
-        restored(world);
+        let (buyer, tab) = owing(world, 300_000);
         let marks = marks(world, buyer.owner, tab, 1);
         assert!(captured(world, &marks, buyer.owner, 300_000));
         let head = world.head();
@@ -288,13 +301,34 @@ fn a_lost_capture_is_booked_once() {
     });
 }
 
+/// The operator took it for a deposit: it is booked as what it is once that is taken back.
+#[test]
+fn a_lost_capture_that_was_recorded_by_hand_has_one_effect() {
+    each(|world| {
+        let (buyer, tab) = owing(world, 300_000);
+        let marks = marks(world, buyer.owner, tab, 1);
+        world.run(cash::entry(CashKind::Deposit, &marks.capture, 300_000, None)).unwrap();
+        assert!(!captured(world, &marks, buyer.owner, 300_000));
+        assert_eq!(world.thousandths(Account::PaypalCash), "0/300/0/0");
+        let void = VoidCash {
+            paypal_id: marks.capture.clone(),
+            owner: None,
+            gave_back: None,
+            reason: "it was a capture of ours".to_owned(),
+            key: cash::key("void", "x"),
+        };
+        world.run(void).unwrap();
+        assert!(captured(world, &marks, buyer.owner, 300_000));
+        assert!(!captured(world, &marks, buyer.owner, 300_000));
+        assert_eq!(world.thousandths(Account::TabOwed(tab)), "0/300/0/300");
+        world.check();
+    });
+}
+
 #[test]
 fn what_a_lost_life_captured_pays_first() {
     each(|world| {
-        let (buyer, shop) = (world.buyer(), world.shop());
-        world.spend(buyer, &shop, 300_000);
-        let tab = world.open_tab(buyer);
-        restored(world);
+        let (buyer, tab, shop) = owing_to(world, 300_000);
         let marks = marks(world, buyer.owner, tab, 1);
         captured(world, &marks, buyer.owner, 950_000);
         lifted(world);
@@ -370,10 +404,7 @@ fn a_lost_capture_without_a_tab_is_in_suspense() {
 #[test]
 fn a_refund_of_a_lost_capture_comes_out_of_what_waits() {
     each(|world| {
-        let (buyer, shop) = (world.buyer(), world.shop());
-        world.spend(buyer, &shop, 300_000);
-        let tab = world.open_tab(buyer);
-        restored(world);
+        let (buyer, tab) = owing(world, 300_000);
         let marks = marks(world, buyer.owner, tab, 1);
         captured(world, &marks, buyer.owner, 950_000);
         let settlement: Settlement = world.row(marks.settlement);

@@ -32,6 +32,7 @@ mod reversals;
 mod settlements;
 mod sim;
 mod treasurer;
+mod voids;
 mod walks;
 mod windows;
 mod world;

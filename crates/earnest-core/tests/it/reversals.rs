@@ -1,10 +1,11 @@
 //! What goes back at PayPal without us, and what comes without being asked for.
 
-use earnest_core::intent::Fate;
+use earnest_core::intent::{Charge, Fate, Intent};
 use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
+use earnest_core::reversal::{Book, Reversal};
 use earnest_core::settlement::{Settlement, SettlementState};
-use earnest_core::suspense::{BookUnasked, Suspended};
+use earnest_core::suspense::{BookUnasked, Suspended, Why};
 use earnest_store::Reader;
 
 use crate::world::{World, each, micros};
@@ -129,4 +130,38 @@ fn what_came_in_doubt_finds_its_settlement_when_paypal_names_it() {
             assert_eq!(world.breaches(), []);
         });
     }
+}
+
+/// Whoever knows the ids on a receipt pays a cent under them, and takes that back: it is a payment of
+/// its own, and nobody is frozen for it.
+#[test]
+fn a_settlement_answers_for_its_own_capture_only() {
+    each(|world| {
+        let settlement = captured(world, "CAP", 400_000);
+        let fence = world.row::<Intent>(settlement.intent).fence;
+        for (name, given_back) in [("TRICK", false), ("WORSE", true)] {
+            let charge = Charge { given_back, ..world.charge(name, 10_000) };
+            for _ in 0..2 {
+                let fate = Fate::Done(charge.clone());
+                world.record(&settlement, settlement.intent, fence, fate).unwrap();
+            }
+            let row: Suspended = world.row(name);
+            assert_eq!((row.why, row.settlement, row.intent), (Why::Unasked, None, None));
+        }
+        let reader = world.store.reader();
+        assert_eq!(posted(reader, Account::Suspense), (0, 20));
+        assert_eq!(posted(reader, Account::CaptureRefundable(settlement.intent)), (0, 400));
+        let row: Reversal = world.row("WORSE");
+        assert_eq!((row.of, row.open), (None, true));
+        // What goes back of it goes out of suspense.
+        let (capture, id) = ("WORSE".to_owned(), "R1".to_owned());
+        let (amount, fee_returned, cleared_for) = (micros(10_000), micros(0), Vec::new());
+        let book = Book { capture, of: None, id, amount, fee_returned, cleared_for };
+        assert!(world.run(book).unwrap());
+        assert_eq!(posted(reader, Account::OwnerDebt(settlement.owner)), (0, 0));
+        let owner: Owner = world.row(settlement.owner);
+        assert_eq!((owner.frozen, owner.settled_micros), (None, micros(400_000)));
+        assert_eq!(world.row::<Settlement>(settlement.id), settlement);
+        world.check();
+    });
 }

@@ -30,6 +30,7 @@ use earnest_core::report::{Expire, LateLine, Resolve, Step, Tick, Told};
 use earnest_core::reversal::{Book, Captured, Note};
 use earnest_core::settings::Settings;
 use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement, Terms};
+use earnest_core::suspense::Suspended;
 use earnest_core::tab::{CloseByOwner, OpenByOwner, Tab, WriteOff};
 use earnest_core::time::{SignedDuration, Timestamp, Zone};
 use earnest_core::treasurer::AskAdvice;
@@ -662,7 +663,9 @@ impl World {
         });
         self.run(Note { capture: capture.clone(), of, named: Some(id.to_owned()) }).unwrap();
         let (id, amount, fee_returned) = (id.to_owned(), micros(amount), Micros::ZERO);
-        let cleared_for = Vec::new();
+        let suspended = self.store.reader().row::<Suspended>(&capture).unwrap();
+        let cleared = suspended.iter().flat_map(|row| &row.cleared);
+        let cleared_for = cleared.map(|one| one.owner).collect();
         self.run(Book { capture, of, id, amount, fee_returned, cleared_for }).unwrap()
     }
 
@@ -719,7 +722,7 @@ impl World {
                 .map(|row| (row.capture.clone(), row))
                 .collect(),
             suspended: self
-                .all::<earnest_core::suspense::Suspended>()
+                .all::<Suspended>()
                 .into_iter()
                 .map(|row| (row.capture.clone(), row))
                 .collect(),

@@ -1,13 +1,14 @@
 //! What a life that a restore lost did at PayPal, read and booked; and the door that stays closed
 //! until it is known.
 
+use earnest_core::chain::{ChainKind, chain_of};
 use earnest_core::id::{OwnerId, SettlementId, TabId};
 use earnest_core::intent::{Charge, Evidence, Fate};
 use earnest_core::lost::{BookLost, ClearLost, Found, LostCapture, LostState, Marks};
 use earnest_core::money::Currency;
 use earnest_core::party::Owner;
 use earnest_core::quarantine::{self, Quarantine};
-use earnest_core::settlement::{Settlement, chain_of};
+use earnest_core::settlement::Settlement;
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_paypal::payments::Capture;
@@ -103,7 +104,7 @@ fn marks_of(
     };
     // An id that another settlement has already, whoever wrote it there.
     if reader.row::<Settlement>(marks.settlement)?.is_some() {
-        let own = chain_of("lost_settlement", &capture.id).value();
+        let own = chain_of(ChainKind::LostSettlement, &capture.id).value();
         marks.settlement = SettlementId::from_value(own);
     }
     let owner = owner.map(|owner| owner.id).filter(|_| marks.pays.is_some());

@@ -7,7 +7,9 @@ use earnest_core::money::{Currency, Micros};
 use earnest_core::party::Owner;
 use earnest_core::policy::{Policy, PolicySubject};
 use earnest_core::reversal::Note;
-use earnest_core::settlement::{RecordOutcome, Settle, Settled, Settlement, Terms};
+use earnest_core::settlement::{
+    Among, Hinted, RecordOutcome, Seen, Settle, Settled, Settlement, Terms, Whose,
+};
 use earnest_core::suspense::BookUnasked;
 use earnest_core::tab::{Tab, credit_line, room};
 use earnest_core::treasurer::{self, Plan, Wish};
@@ -138,7 +140,7 @@ async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), 
             amount: settlement.amount_micros,
             currency: Currency::Usd,
             invoice_id: &settlement.invoice_id,
-            custom_id: &mark_of(settlement),
+            custom_id: &settlement.mark(),
             description: &format!("Tab settlement {}", settlement.n),
             payee: None,
         };
@@ -219,7 +221,7 @@ fn of_capture(capture: &Capture, order: Option<String>) -> Fate<Charge> {
 async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Charge> {
     let order = charge.paypal_order.clone();
     match read_capture(app, &charge.paypal_capture).await {
-        Some((Resource::Capture(capture), _)) if is_ours(&capture, settlement) => {
+        Some((Resource::Capture(capture), _)) if seen(&capture).is_marked(settlement) => {
             of_capture(&capture, order)
         }
         // Not readable right now: PayPal is still asked, and nothing is booked on one answer alone.
@@ -227,52 +229,16 @@ async fn confirm(app: &App, charge: Charge, settlement: &Settlement) -> Fate<Cha
     }
 }
 
-/// What a charge carries beside its invoice: which settlement, and whose. With both, restored books
-/// that know neither still know whose money it was.
-fn mark_of(settlement: &Settlement) -> String {
-    format!("{}.{}", settlement.id, settlement.owner)
-}
-
-/// Whether a capture is the one we asked for. An invoice id can be guessed by whoever pays us, so our
-/// own id of the settlement has to be on it too.
-fn is_ours(capture: &Capture, settlement: &Settlement) -> bool {
-    capture.invoice_id.as_deref().is_none_or(|invoice| invoice == settlement.invoice_id)
-        && capture.custom_id.as_deref() == Some(mark_of(settlement).as_str())
-        && capture.currency.as_str() == Currency::Usd.code()
-}
-
-/// Whose a capture is that PayPal's own answer to us did not name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    /// The one we asked for.
-    Ours,
-    /// It has our ids on it and not the amount we asked for: ours gone wrong, or a payment made by
-    /// somebody who saw the ids, to have the settlement end on a cent. Nothing tells which.
-    Doubtful,
-    /// Somebody else's.
-    Strange,
-}
-
-/// A capture that we learnt of from a webhook or a report: anybody can pay us with any ids on it, so
-/// what is known of our own call and the amount have to agree as well.
-// INVARIANT: a_settlement_ends_only_on_what_was_asked
-fn whose(capture: &Capture, intent: &Intent, settlement: &Settlement) -> Whose {
-    let other = |known: &Option<String>, this: Option<&str>| match (known, this) {
-        (Some(known), Some(this)) => known != this,
-        _ => false,
-    };
-    if !is_ours(capture, settlement)
-        || other(&intent.paypal_capture, Some(&capture.id))
-        || other(&intent.paypal_order, capture.order_id.as_deref())
-    {
-        return Whose::Strange;
+/// A capture in the words of the books.
+fn seen(capture: &Capture) -> Seen<'_> {
+    Seen {
+        id: &capture.id,
+        order: capture.order_id.as_deref(),
+        invoice: capture.invoice_id.as_deref(),
+        custom: capture.custom_id.as_deref(),
+        amount: capture.amount,
+        currency: capture.currency.as_str(),
     }
-    // Said to be ours by PayPal's own answer: then whatever it came to is what our call came to.
-    let said =
-        |known: &Option<String>, this: Option<&str>| this.is_some() && known.as_deref() == this;
-    let named = said(&intent.paypal_capture, Some(&capture.id))
-        || said(&intent.paypal_order, capture.order_id.as_deref());
-    if named || capture.amount == settlement.amount_micros { Whose::Ours } else { Whose::Doubtful }
 }
 
 pub(super) async fn read_capture(app: &App, id: &str) -> Option<(Resource, Exchange)> {
@@ -301,7 +267,7 @@ fn nothing(app: &App, how: &str, said: &str) -> (Fate<Charge>, Evidence) {
 
 async fn read_by_capture(app: &App, id: &str, settlement: &Settlement) -> (Fate<Charge>, Evidence) {
     match read_capture(app, id).await {
-        Some((Resource::Capture(capture), exchange)) if is_ours(&capture, settlement) => {
+        Some((Resource::Capture(capture), exchange)) if seen(&capture).is_marked(settlement) => {
             (of_capture(&capture, None), evidence("read", &exchange, app.now()))
         }
         _ => nothing(app, "read", "the capture could not be read"),
@@ -327,7 +293,9 @@ async fn read_by_order(
             .is_some_and(|order| order.status == OrderStatus::Voided),
     };
     let fate = match capture {
-        Some(capture) if is_ours(capture, settlement) => of_capture(capture, Some(id.to_owned())),
+        Some(capture) if seen(capture).is_marked(settlement) => {
+            of_capture(capture, Some(id.to_owned()))
+        }
         None if over => return Ok(look_for(app, intent, settlement).await),
         _ => Fate::Pending { paypal_order: Some(id.to_owned()), paypal_capture: None },
     };
@@ -352,8 +320,7 @@ async fn look_for(app: &App, intent: &Intent, settlement: &Settlement) -> (Fate<
     (fate, how)
 }
 
-/// Our charge among the rows that carry our invoice. Where every one of them is somebody else's
-/// payment, and the report is complete, ours did not happen.
+/// Our charge among the rows that carry our invoice.
 async fn among(
     app: &App,
     rows: &[TransactionRow],
@@ -361,36 +328,29 @@ async fn among(
     intent: &Intent,
     settlement: &Settlement,
 ) -> Fate<Charge> {
-    let (mut over, mut doubtful, mut declined) = (complete, false, None);
+    let mut among = Among::new(complete);
     // Money that came in; what refers to it says nothing of its own.
-    let came_in: Vec<_> = rows.iter().filter(|row| row.came_in()).collect();
-    if came_in.is_empty() {
-        return Fate::Unknown;
-    }
-    for row in came_in {
+    for row in rows.iter().filter(|row| row.came_in()) {
         let Some((Resource::Capture(capture), _)) = read_capture(app, &row.transaction_id).await
         else {
-            over = false;
+            among.missed();
             continue;
         };
-        match (whose(&capture, intent, settlement), of_capture(&capture, None)) {
-            (Whose::Ours, fate @ Fate::Done(_)) => return fate,
-            (Whose::Ours, fate @ Fate::Declined { .. }) => declined = Some(fate),
-            (Whose::Ours, _) => over = false,
-            // It is in our balance, and no webhook may ever tell: into the books with it.
-            (Whose::Doubtful, _) => {
-                doubtful = true;
-                let claims = Some((settlement.id, intent.id));
-                over &= unasked(app, &capture, claims).await.is_ok();
-            }
-            (Whose::Strange, _) => over &= unasked(app, &capture, None).await.is_ok(),
+        let whose = seen(&capture).whose(intent, settlement);
+        if let Some(fate) = among.take(whose, of_capture(&capture, None)) {
+            return fate;
+        }
+        // It is in our balance, and no webhook may ever tell: into the books with it.
+        let booked = match whose {
+            Whose::Ours => Ok(()),
+            Whose::Doubtful => unasked(app, &capture, Some((settlement.id, intent.id))).await,
+            Whose::Strange => unasked(app, &capture, None).await,
+        };
+        if booked.is_err() {
+            among.missed();
         }
     }
-    match declined {
-        _ if !over => Fate::Unknown,
-        Some(declined) if !doubtful => declined,
-        _ => Fate::InvoiceTaken { doubtful },
-    }
+    among.verdict()
 }
 
 pub(crate) async fn record(
@@ -436,32 +396,22 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
         }
         return Ok(None);
     };
-    let known = intent.paypal_capture.as_deref() == Some(capture_id);
-    let open = intent.state.is_open();
-    if known && !open {
-        return Ok(Some(intent.id));
-    }
     let fate = of_capture(&capture, None);
-    if !known {
-        match whose(&capture, &intent, &settlement) {
-            Whose::Ours if matches!(fate, Fate::Done(_)) => {}
-            // Before it is money it says nothing: our own call is repeated or looked for.
-            Whose::Ours => return Ok(None),
-            Whose::Doubtful => {
-                unasked(app, &capture, Some((settlement.id, intent.id))).await?;
-                return Ok(None);
-            }
-            // A second charge of a settlement that is over is recorded as its own.
-            Whose::Strange if !open => {}
-            // Our own capture is known and being decided: this one is somebody's trick.
-            Whose::Strange => {
-                unasked(app, &capture, None).await?;
-                return Ok(None);
-            }
+    let done = matches!(fate, Fate::Done(_));
+    match seen(&capture).hinted(done, &intent, &settlement) {
+        Hinted::Outcome => {}
+        Hinted::Nothing => {
+            let known = intent.paypal_capture.as_deref() == Some(capture_id);
+            return Ok(known.then_some(intent.id));
+        }
+        Hinted::Unasked { claims } => {
+            let claims = claims.then_some((settlement.id, intent.id));
+            unasked(app, &capture, claims).await?;
+            return Ok(None);
         }
     }
     let how = evidence("read after webhook", &exchange, app.now());
-    let claimed = if open {
+    let claimed = if intent.state.is_open() {
         claim(app, intent.id, None).await?
     } else {
         Claimed { intent: intent.clone(), fence: intent.fence }
@@ -479,7 +429,7 @@ fn asked_for(app: &App, capture: &Capture) -> Result<Option<(Intent, Settlement)
     let Some(intent) = open.or(page.items.first()) else { return Ok(None) };
     let earnest_core::intent::Purpose::Settlement(id) = intent.purpose else { return Ok(None) };
     let settlement = app.store.reader().row::<Settlement>(id)?;
-    let ours = settlement.filter(|settlement| is_ours(capture, settlement));
+    let ours = settlement.filter(|settlement| seen(capture).is_marked(settlement));
     Ok(ours.map(|settlement| (intent.clone(), settlement)))
 }
 
