@@ -24,7 +24,9 @@ use crate::app::App;
 use crate::flight::{Piece, Room, fly};
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
-use crate::flow::{advisor, hook, import, lost, origin, receipt, reversal, scan, settle, webhook};
+use crate::flow::{
+    advisor, cash, hook, import, lost, origin, receipt, reversal, scan, settle, webhook,
+};
 use crate::signing;
 
 /// How often the report clock is advanced.
@@ -346,6 +348,7 @@ pub async fn reversals(app: &App) -> Result<(), FlowError> {
 /// When the books cannot be read or written.
 pub async fn records(app: &App) -> Result<(), FlowError> {
     lost::read_pending(app).await?;
+    cash::read_voided(app).await?;
     if import::look(app).await? { Ok(()) } else { scan::look(app).await }
 }
 

@@ -2,13 +2,15 @@
 //! hand, what is in suspense, what owners owe for money that went back.
 
 use axum::extract::State;
-use earnest_core::cash::{CashEntry, CashKind, ForgiveDebt, RecordCash, is_paypal_id};
+use earnest_core::cash::{CashEntry, CashKind, RecordCash, VoidCash, is_paypal_id};
+use earnest_core::debt::ForgiveDebt;
 use earnest_core::id::{OwnerId, TabId, TransferId};
 use earnest_core::money::{AmountInput, Micros};
 use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::reconcile::{Line, Reconciliation};
-use earnest_core::suspense::{Clear, Place, Suspended};
+use earnest_core::settlement::Settlement;
+use earnest_core::suspense::{Clear, Place, SpokenOf, Suspended};
 use earnest_core::tab::Tab;
 use earnest_core::unit::{Fingerprint, Key};
 use http::{HeaderMap, StatusCode};
@@ -19,7 +21,7 @@ use utoipa::ToSchema;
 use super::auth::{AsOperator, not_here};
 use super::error::{ApiResult, refuse};
 use super::paypal::{SuspendedView, show_suspended};
-use super::read::{Json, Paging, Path, Query, id, required_key};
+use super::read::{Json, Paging, Path, Query, id, is_line, required_key};
 use super::view::{self, List, OwnerView, Problem};
 use crate::app::App;
 use crate::flow::reconcile::{self as flow, Reconciled};
@@ -157,9 +159,17 @@ pub struct CashEntryView {
     fee_micros: i64,
     /// When it was recorded.
     at: String,
+    /// When it was taken back; it counts for nothing since.
+    voided_at: Option<String>,
+    /// Why it was taken back.
+    void_reason: Option<String>,
+    /// What was recorded under the same id before, and taken back, oldest first.
+    #[schema(no_recursion)]
+    earlier: Vec<CashEntryView>,
 }
 
 fn show_entry(row: &CashEntry) -> CashEntryView {
+    let voided = row.voided.as_ref();
     CashEntryView {
         paypal_id: row.paypal_id.clone(),
         kind: serde_json::to_value(row.kind).unwrap_or_default(),
@@ -167,6 +177,9 @@ fn show_entry(row: &CashEntry) -> CashEntryView {
         amount_micros: row.amount_micros.get(),
         fee_micros: row.fee_micros.get(),
         at: row.at.to_string(),
+        voided_at: voided.map(|voided| voided.at.to_string()),
+        void_reason: voided.map(|voided| voided.reason.clone()),
+        earlier: row.earlier.iter().map(show_entry).collect(),
     }
 }
 
@@ -215,6 +228,44 @@ pub async fn record(
     let unit = RecordCash { paypal_id: body.paypal_id, kind: body.kind, owner, amount, fee, key };
     let entry = app.store.submit(unit).await?;
     Ok((StatusCode::CREATED, axum::Json(show_entry(&entry))))
+}
+
+/// Why an entry is taken back.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VoidBody {
+    /// One line of at most 500 characters; it stays with the entry.
+    reason: String,
+}
+
+/// The longest reason.
+const MAX_REASON: usize = 500;
+
+/// Takes back what was recorded by mistake, once, by a transfer the other way. What it brought must
+/// still be in the balance. PayPal's record under the id is then booked as what it is, or it is
+/// recorded again as it should have been.
+#[utoipa::path(post, path = "/v1/cash-entries/{paypal_id}/void", tag = "operator", security(("key" = [])), request_body = VoidBody,
+    params(("paypal_id" = String, Path, description = "PayPal's id of the transaction"),
+        ("Idempotency-Key" = String, Header, description = "One key for one wish")),
+    responses((status = 200, body = CashEntryView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn void(
+    State(app): State<App>,
+    _: AsOperator,
+    Path(paypal_id): Path<String>,
+    headers: HeaderMap,
+    Json(body): Json<VoidBody>,
+) -> ApiResult<axum::Json<CashEntryView>> {
+    if !is_line(&body.reason, MAX_REASON) {
+        let why = "`reason` must be one line of at most 500 characters";
+        return Err(refuse(Code::ValidationFailed, why));
+    }
+    let row = app.store.reader().row::<CashEntry>(&paypal_id)?.ok_or_else(not_here)?;
+    let key = key(&headers, "cash_void", &[paypal_id.clone(), body.reason.clone()])?;
+    let (owner, gave_back, reason) = (row.owner, row.gave_back, body.reason);
+    let entry = app.store.submit(VoidCash { paypal_id, owner, gave_back, reason, key }).await?;
+    app.wake.notify();
+    Ok(axum::Json(show_entry(&entry)))
 }
 
 /// What the operator recorded, newest first.
@@ -276,6 +327,9 @@ pub async fn clear(
     let amount = body.amount.map(limit).transpose()?;
     let reader = app.store.reader();
     let settlement = reader.row::<Suspended>(&capture)?.ok_or_else(not_here)?.settlement;
+    let settlement = settlement.map(|id| reader.row::<Settlement>(id)).transpose()?.flatten();
+    let speaks_of =
+        settlement.map(|row| SpokenOf { settlement: row.id, tab: row.tab, owner: row.owner });
     let (to, owner) = match body.to {
         Belongs::Tab => {
             let tab = reader.row::<Tab>(id::<TabId>(&body.id)?)?.ok_or_else(not_here)?;
@@ -295,7 +349,7 @@ pub async fn clear(
     ];
     let key = key(&headers, "suspense", &parts)?;
     let chain = TransferId::new(app.seed());
-    let unit = Clear { capture, to, owner, settlement, amount, chain, key };
+    let unit = Clear { capture, to, owner, speaks_of, amount, chain, key };
     let row = app.store.submit(unit).await?;
     app.wake.notify();
     Ok(axum::Json(show_suspended(row)))

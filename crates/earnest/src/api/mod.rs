@@ -133,6 +133,7 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(cash::clear))
         .routes(routes!(cash::reconciliation, cash::reconcile))
         .routes(routes!(cash::record, cash::entries))
+        .routes(routes!(cash::void))
         .routes(routes!(cash::forgive))
         .routes(routes!(paypal::reversals))
         .routes(routes!(restore::status))

@@ -61,6 +61,20 @@ pub enum CashVerb {
         #[command(flatten)]
         money: Money,
     },
+    /// Takes back what was recorded by mistake, once; PayPal's record is then booked as what it is.
+    Void {
+        /// PayPal's id that it was recorded under.
+        paypal_id: String,
+        /// Why, in one line; it stays with the entry.
+        #[arg(long, value_name = "WHY")]
+        reason: String,
+        /// One key for one wish; a repeat with the same key does nothing twice.
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// How to ask.
+        #[command(flatten)]
+        money: Money,
+    },
     /// Lists what was recorded, newest first.
     List(Paging),
 }
@@ -245,9 +259,21 @@ pub async fn cash(command: Cash, style: &Style) -> Ended {
             let row = call.key(idempotency_key.as_deref()).send().await?.json()?;
             style.changed(&row, &format!("recorded {what}"), "earnest reconcile")?;
         }
+        CashVerb::Void { paypal_id, reason, idempotency_key, money } => {
+            let body = json!({ "reason": reason });
+            if money.dry_run {
+                style.object(&body, || format!("would take back {paypal_id}"))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            style.consent(money, true, &format!("take back {paypal_id}, for good?")).await?;
+            let path = format!("{path}/{}/void", id(&paypal_id)?);
+            let call = client.call(Role::Operator, Method::POST, path).body(body);
+            let row = call.key(idempotency_key.as_deref()).send().await?.json()?;
+            style.changed(&row, &format!("took back {paypal_id}"), "earnest reconcile")?;
+        }
         CashVerb::List(paging) => {
             let listing = client.list(Role::Operator, path, &[], paging.limit).await?;
-            let heads = ["PAYPAL ID", "KIND", ">AMOUNT", ">FEE", "OWNER", "TIME"];
+            let heads = ["PAYPAL ID", "KIND", ">AMOUNT", ">FEE", "OWNER", "TIME", "TAKEN BACK"];
             style.rows(&listing.rows, heads, |row| {
                 [
                     text(row, "paypal_id"),
@@ -256,6 +282,7 @@ pub async fn cash(command: Cash, style: &Style) -> Ended {
                     super::output::money(row, "fee_micros"),
                     text(row, "owner"),
                     text(row, "at"),
+                    text(row, "void_reason"),
                 ]
             })?;
             paging.say_more(style, listing.more);

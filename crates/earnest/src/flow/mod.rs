@@ -3,6 +3,7 @@
 
 pub mod advisor;
 pub mod approval;
+pub mod cash;
 pub mod hook;
 pub mod import;
 pub mod lost;

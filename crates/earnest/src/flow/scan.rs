@@ -145,7 +145,8 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
         }
         None => false,
     };
-    let recorded = reader.row::<CashEntry>(&row.transaction_id)?.is_some();
+    let entry = reader.row::<CashEntry>(&row.transaction_id)?;
+    let recorded = entry.is_some_and(|entry| entry.voided.is_none());
     let money = row.came_in() && row.status.as_deref() == Some("S") && !recorded;
     if !open && money && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;

@@ -172,6 +172,13 @@ pub async fn samples(world: &World) -> Vec<Sample> {
         sample(
             "operator",
             "POST",
+            "/v1/cash-entries/DEPOSIT1/void",
+            keyed("void-1"),
+            json!({ "reason": "a mistake" }),
+        ),
+        sample(
+            "operator",
+            "POST",
             "/v1/suspense/STRANGER1/clear",
             keyed("clear-1"),
             json!({ "to": "credit", "id": world.owner_id() }),

@@ -150,7 +150,7 @@ async fn a_second_charge_under_one_invoice_is_seen_and_billed_to_nobody() {
     assert_eq!(world.totals(&owed).await, "0/950/0/950");
     assert_eq!(world.totals("suspense").await, "0/0/0/950");
     assert_eq!(world.totals("paypal_cash").await, "0/1900/0/1040");
-    assert_eq!(alarms(&world), ["alarm.capture_of_closed_intent"]);
+    assert_eq!(alarms(&world), ["alarm.payment_unasked"]);
     let wrongs = world.wrongs();
     let expected = format!("invoice {} was captured 2 times", settlement.invoice_id);
     assert_eq!(wrongs, [expected], "nothing else is wrong");
@@ -420,4 +420,65 @@ async fn an_agent_does_not_see_the_invoice_of_a_settlement() {
         assert!(seen.contains(&settlement.id.to_string()));
         assert!(!seen.contains(&settlement.invoice_id), "{seen}");
     }
+}
+
+/// Where invoices need not be unique, whoever saw a receipt pays a cent under its ids, and has it taken
+/// back: that is a payment of nobody's, and no owner is frozen for it.
+#[tokio::test]
+async fn a_settlement_answers_for_its_own_capture_only() {
+    for reversed in [false, true] {
+        let (world, settlement) = given_up(false).await;
+        world.sim().set_faults(Vec::new()).unwrap();
+        world.settle_down().await;
+        world.mail().await;
+        let before = all::<Settlement>(world.reader()).remove(0);
+        assert_eq!(before.state, SettlementState::Captured);
+        let ids = format!("{}.{}", settlement.id, settlement.owner);
+        let trick = charge_of(&world, "0.01", &settlement.invoice_id, Some(ids)).await;
+        // Heard of before it is taken back, or only then.
+        if reversed {
+            world.mail().await;
+        }
+        assert!(world.sim().reverse(&trick, None));
+        world.mail().await;
+        for _ in 0..20 {
+            world.settle_down().await;
+            world.advance(1_800);
+        }
+        assert_eq!(world.totals("suspense").await, "0/10/0/10", "{reversed}");
+        let owner = world.get("owner", "/v1/owners/me").await.expect(200);
+        assert!(owner["frozen"].is_null(), "{reversed}: {owner}");
+        assert_eq!(world.totals(&format!("owner:{}:debt", settlement.owner)).await, "0/0/0/0");
+        assert_eq!(all::<Settlement>(world.reader()).remove(0), before, "{reversed}");
+        world.assert_balanced().await;
+    }
+}
+
+/// The owner took its payment method away, so nothing is attempted any more: what came late for the
+/// settlement is cleared to where it belongs.
+#[tokio::test]
+async fn what_waits_for_an_owner_without_a_payment_method_is_cleared() {
+    let (world, settlement) = given_up(true).await;
+    happens_after_all(&world, &settlement).await;
+    world.mail().await;
+    let listed = world.get("operator", "/v1/suspense").await.expect(200);
+    let capture = listed["data"][0]["paypal_capture"].as_str().unwrap();
+    let path = format!("/v1/suspense/{capture}/clear");
+    let clear = |key: &'static str| {
+        let body = json!({ "to": "credit", "id": settlement.owner.to_string() });
+        let (world, path) = (&world, &path);
+        async move {
+            let headers = [("idempotency-key", key)];
+            world.call_with("operator", Method::POST, path, Some(body), &headers).await
+        }
+    };
+    assert_eq!(clear("early").await.expect(409).refusal(), "state_conflict");
+    let methods = world.get("owner", "/v1/payment-methods").await.expect(200);
+    let method = methods["data"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/payment-methods/{method}");
+    world.call("owner", Method::DELETE, &path, None).await.expect(200);
+    assert_eq!(clear("late").await.expect(200)["left_micros"], 0);
+    assert_eq!(world.totals("suspense").await, "0/950/0/950");
+    assert_eq!(world.totals(&format!("owner:{}:credit", settlement.owner)).await, "0/0/0/950");
+    world.assert_sound();
 }

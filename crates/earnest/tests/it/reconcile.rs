@@ -8,7 +8,7 @@ use earnest::config::Config;
 use earnest_core::id::{Seed, TransferId};
 use earnest_core::ledger::{Account, Cause, Leg, Op};
 use earnest_core::money::Micros;
-use earnest_core::settlement::Settlement;
+use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::time::Timestamp;
 use earnest_core::unit::{Effects, Stop, Touches, Unit, View};
 use earnest_core::vault::Vault;
@@ -480,5 +480,89 @@ async fn the_program_says_it_by_exit_code() {
     let clear = format!("suspense clear {capture} --credit {owner} --yes --json");
     assert_eq!(say(&clear).await.expect(0).json()["left_micros"], 0);
     say(&format!("owner forgive-debt {owner} --yes")).await.expect(7);
+    let void = format!("cash void {id} --reason mistyped");
+    say(&void).await.expect(2);
+    say(&format!("{void} --dry-run")).await.expect(0);
+    let took = say(&format!("{void} --yes --json")).await.expect(0).json();
+    assert_eq!((&took["void_reason"], &took["earlier"]), (&json!("mistyped"), &json!([])));
+    assert_eq!(say(&format!("{void} --yes --json")).await.expect(7).refusal(), "state_conflict");
+    let right = format!("cash record deposit $24 --paypal-id {id} --yes --json");
+    let right = say(&right).await.expect(0).json();
+    assert_eq!(right["earlier"][0]["void_reason"], "mistyped");
+    let list = say("cash list --json").await.expect(0).rows();
+    assert_eq!((list.len(), &list[0]["amount_micros"]), (1, &json!(24_000_000)));
+    world.assert_balanced().await;
+}
+
+/// What was recorded by hand and was something else is booked as that once it is taken back, in books
+/// that agree with PayPal's records before and after: a capture of ours that waited for it, and a
+/// payment of a stranger's that nobody would look at again.
+#[tokio::test]
+async fn what_was_recorded_by_mistake_is_taken_back_and_booked_as_what_it_is() {
+    let world = ready().await;
+    let void = |id: &str, key: &'static str| {
+        let path = format!("/v1/cash-entries/{id}/void");
+        let world = &world;
+        async move {
+            let headers = [("idempotency-key", key)];
+            let body = Some(json!({ "reason": "it was no deposit" }));
+            world.call_with("operator", Method::POST, &path, body, &headers).await
+        }
+    };
+    let record = |id: &str, amount: &'static str| {
+        let body = json!({ "kind": "deposit", "paypal_id": id, "amount": amount, "fee": null });
+        let (world, key) = (&world, format!("record {id}"));
+        async move {
+            let headers = [("idempotency-key", key.as_str())];
+            let path = "/v1/cash-entries";
+            world.call_with("operator", Method::POST, path, Some(body), &headers).await.expect(201)
+        }
+    };
+    // The answer to our charge is lost; before anybody looks, the operator takes it for a deposit.
+    let silence = Fault::on_event("*", Effect::WebhookNever).always();
+    let lost = Fault::on("orders.create", Effect::DropAfter);
+    world.sim().set_faults(vec![lost, silence]).unwrap();
+    world.spend(950_000, "a").await;
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    earnest::jobs::treasurer(&world.earnest.app).await.unwrap();
+    earnest::jobs::intents(&world.earnest.app).await.unwrap();
+    let capture = world.sim().books().rows[0].transaction_id.clone();
+    record(&capture, "$0.95").await;
+    hours(&world, 8).await;
+    let now = || all::<Settlement>(world.reader()).remove(0);
+    assert_eq!(now().state, SettlementState::Open);
+    let taken = void(&capture, "a").await.expect(200);
+    assert_eq!(taken, void(&capture, "a").await.expect(200));
+    assert_eq!(void(&capture, "b").await.expect(409).refusal(), "state_conflict");
+    hours(&world, 2).await;
+    assert_eq!((now().state, now().paypal_capture), (SettlementState::Captured, Some(capture)));
+    world.assert_sound();
+
+    // A stranger's payment; PayPal cannot be read for a while after it was taken back.
+    let amount = json!({ "currency_code": "USD", "value": "3.00" });
+    let vault = all::<Vault>(world.reader()).remove(0).payment_token;
+    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
+    let order = json!({
+        "intent": "CAPTURE",
+        "purchase_units": [{ "amount": amount, "invoice_id": "strange" }],
+        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
+    });
+    let order = world.at_paypal("/v2/checkout/orders", "strange", order).await.expect(201);
+    let strange = &order["purchase_units"][0]["payments"]["captures"][0]["id"];
+    let strange = strange.as_str().unwrap().to_owned();
+    record(&strange, "$3").await;
+    hours(&world, 8).await;
+    assert_eq!(world.totals("suspense").await, "0/0/0/0");
+    void(&strange, "c").await.expect(200);
+    let down = Fault::on("captures.get", Effect::DropBefore).always();
+    world.sim().set_faults(vec![down]).unwrap();
+    world.settle_down().await;
+    assert_eq!(world.totals("suspense").await, "0/0/0/0");
+    world.sim().set_faults(Vec::new()).unwrap();
+    hours(&world, 2).await;
+    assert_eq!(world.totals("suspense").await, "0/0/0/3000");
+    let report = world.post("operator", "/v1/reconciliation", json!({})).await.expect(200);
+    assert_eq!(report["status"], "explained", "{report:#}");
     world.assert_balanced().await;
 }

@@ -193,7 +193,7 @@ fn what_a_search_says_of_our_charge() {
         among.verdict()
     };
     // What was found, and what it says where the report is complete.
-    let shapes: [(Vec<(Whose, Fate<Charge>)>, Fate<Charge>); 11] = [
+    let shapes = [
         (vec![], Fate::Unknown),
         (vec![(ours, done())], done()),
         (vec![(strange, done()), (ours, done())], done()),
