@@ -268,3 +268,14 @@ fn in_debt_as(world: &World, capture: &str, refund: &str, back: i64) -> OwnerId 
     assert!(world.give_back(&settlement, refund, back));
     settlement.owner
 }
+
+/// Books of an earlier version hold entries without a word about voids, and repayments as deposits.
+#[test]
+fn an_entry_of_an_earlier_version_is_read() {
+    let stored = r#"{ "paypal_id": "D", "kind": "repayment", "owner": null, "amount_micros": 5000,
+        "fee_micros": 0, "at": "2026-01-02T03:04:05Z" }"#;
+    let row: CashEntry = serde_json::from_str(stored).unwrap();
+    assert_eq!((&row.voided, &row.gave_back, row.earlier.len()), (&None, &None, 0));
+    assert_eq!(row.known_at(), row.at);
+    assert_eq!(row.movement().unwrap().gross_micros, 5_000);
+}

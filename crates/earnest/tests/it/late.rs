@@ -472,7 +472,7 @@ async fn what_waits_for_an_owner_without_a_payment_method_is_cleared() {
             world.call_with("operator", Method::POST, path, Some(body), &headers).await
         }
     };
-    assert_eq!(clear("early").await.expect(409).refusal(), "state_conflict");
+    assert_eq!(clear("early").await.refusal(), "state_conflict");
     let methods = world.get("owner", "/v1/payment-methods").await.expect(200);
     let method = methods["data"][0]["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/payment-methods/{method}");

@@ -73,7 +73,9 @@ impl Tenants {
             match (known, described) {
                 (Some((_, id)), _) => id.clone(),
                 (None, "me") => self.ids["sel"].clone(),
-                (None, "PayPal's id of the capture") => self.ids["capture"].clone(),
+                (None, "PayPal's id of the capture" | "PayPal's id of the transaction") => {
+                    self.ids["capture"].clone()
+                }
                 _ => panic!("{}: what is {parameter}?", operation.path),
             }
         })
