@@ -3,17 +3,20 @@
 
 /// Every kind of alarm, sorted. What watches for them can begin before the first one comes; a test
 /// compares the list with what the source emits.
-pub const KINDS: [&str; 17] = [
+pub const KINDS: [&str; 20] = [
     "alarm.balance_differs",
     "alarm.capture_given_back",
     "alarm.capture_of_closed_intent",
+    "alarm.dispute_money_withheld",
     "alarm.lost_capture_unplaced",
     "alarm.lost_purchase_reported",
     "alarm.model_cost_above_reserve",
     "alarm.origin_contested",
     "alarm.origin_lost",
     "alarm.payment_unasked",
+    "alarm.paypal_look_overdue",
     "alarm.quarantine_lifted",
+    "alarm.reconciliation_more_unexplained",
     "alarm.reconciliation_unexplained",
     "alarm.restored",
     "alarm.reversal_above_capture",

@@ -19,6 +19,8 @@ pub enum ChainKind {
     Cash,
     /// The same, taken back.
     CashVoided,
+    /// What PayPal withheld for a dispute, or released.
+    Withheld,
     /// What PayPal took of a capture.
     Fee,
     /// What PayPal gave back of its fee with a refund.
@@ -51,6 +53,7 @@ impl ChainKind {
             Self::GivenBack => "given_back",
             Self::Cash => "cash",
             Self::CashVoided => "cash_voided",
+            Self::Withheld => "withheld",
             Self::Fee => "fee",
             Self::FeeGivenBack => "fee_given_back",
             Self::Cleared => "cleared",
@@ -74,7 +77,8 @@ pub fn chain_of(kind: ChainKind, resource: &str) -> TransferId {
 }
 
 /// What the books may hold a thing of PayPal's as, beside what was recorded by hand.
-const READ: [ChainKind; 3] = [ChainKind::Captured, ChainKind::Suspense, ChainKind::GivenBack];
+const READ: [ChainKind; 4] =
+    [ChainKind::Captured, ChainKind::Suspense, ChainKind::GivenBack, ChainKind::Withheld];
 
 /// Touches what [`booked`] looks at.
 pub(crate) fn touch_booked(touches: &mut Touches, paypal_id: &str) {

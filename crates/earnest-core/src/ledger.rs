@@ -33,6 +33,8 @@ pub enum Account {
     PlatformRevenue,
     /// Written off (debit side).
     Losses,
+    /// Money that PayPal withholds (debit side).
+    Disputes,
     /// Arrived and matches nothing; listed for review (credit side).
     Suspense,
     /// What models cost (debit side).
@@ -127,6 +129,7 @@ impl Account {
             Self::OperatorFunds => "operator_funds",
             Self::PlatformRevenue => "platform_revenue",
             Self::Losses => "losses",
+            Self::Disputes => "disputes",
             Self::Suspense => "suspense",
             Self::ModelCosts => "model_costs",
             Self::ModelPayable => "model_payable",
@@ -160,6 +163,7 @@ impl fmt::Display for Account {
             Self::OperatorFunds => f.write_str("operator_funds"),
             Self::PlatformRevenue => f.write_str("platform_revenue"),
             Self::Losses => f.write_str("losses"),
+            Self::Disputes => f.write_str("disputes"),
             Self::Suspense => f.write_str("suspense"),
             Self::ModelCosts => f.write_str("model_costs"),
             Self::ModelPayable => f.write_str("model_payable"),
@@ -220,6 +224,7 @@ impl FromStr for Account {
             ["operator_funds"] => Self::OperatorFunds,
             ["platform_revenue"] => Self::PlatformRevenue,
             ["losses"] => Self::Losses,
+            ["disputes"] => Self::Disputes,
             ["suspense"] => Self::Suspense,
             ["model_costs"] => Self::ModelCosts,
             ["model_payable"] => Self::ModelPayable,
@@ -417,6 +422,8 @@ pub enum Cause {
     Repayment,
     /// What the operator recorded by hand, taken back.
     CashVoided,
+    /// PayPal withholds money for a dispute, or releases it.
+    Dispute,
 }
 
 impl Cause {
@@ -440,6 +447,7 @@ impl Cause {
         Self::ModelCall,
         Self::Repayment,
         Self::CashVoided,
+        Self::Dispute,
     ];
 
     /// The name, as readers see it.
@@ -456,6 +464,7 @@ impl Cause {
             Self::WriteOff => "write_off",
             Self::Deposit => "deposit",
             Self::Withdrawal => "withdrawal",
+            Self::Dispute => "dispute",
             Self::Suspense => "suspense",
             Self::SuspenseCleared => "suspense_cleared",
             Self::LostLine => "lost_line",

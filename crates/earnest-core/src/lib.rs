@@ -22,6 +22,7 @@ pub mod authorize;
 pub mod cash;
 pub mod chain;
 pub mod debt;
+pub mod dispute;
 pub mod entry;
 pub mod fee;
 pub mod hook;

@@ -2,8 +2,10 @@
 //!
 //! A line is matched by PayPal's own id. What only one side knows, or what the sides put
 //! differently, is either *in transit* (PayPal's report ends before it, or a call of ours about it
-//! is still open) or *unexplained*; nothing is explained away here. Beside the lines stands one
-//! figure: `paypal_cash` must be PayPal's balance, plus what is in transit and what is unexplained.
+//! is still open) or *unexplained*. Two kinds of line are explained though the books have nothing: a
+//! hold and its release that net to zero, and what the operator acknowledged, which moves no money
+//! that the books keep; nothing else is explained away here. Beside the lines stands one figure:
+//! `paypal_cash` must be PayPal's balance, plus what is in transit and what is unexplained.
 //!
 //! Signs are PayPal's: money in is positive, money out and fees are negative.
 //!
@@ -11,24 +13,31 @@
 //! use earnest_core::reconcile::{Compared, Sides, compare};
 //! use earnest_core::time::Timestamp;
 //! let now = Timestamp::UNIX_EPOCH;
-//! let sides = Sides { ours: &[], theirs: &[], awaited: &|_| false, from: now, horizon: now,
-//!     earlier: &[], books_micros: 0, paypal_micros: Some(0) };
+//! let sides = Sides { ours: &[], theirs: &[], awaited: &|_| false, acknowledged: &|_| false,
+//!     from: now, horizon: now, earlier: &[], books_micros: 0, paypal_micros: Some(0) };
 //! assert!(compare(&sides).report.is_explained());
 //! ```
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cash::CashEntry;
+use crate::dispute::Withheld;
 use crate::money::{Currency, Micros};
 use crate::reversal::Reversal;
 use crate::settlement::Settlement;
 use crate::suspense::Suspended;
 use crate::time::{SignedDuration, Timestamp};
 
+mod acknowledge;
+mod code;
 mod keep;
+mod pairs;
 
+pub use acknowledge::{Acknowledge, Acknowledged, Covered, MAX_REASON};
+pub use code::{EventCode, EventKind, RowStatus};
 pub use keep::{Begin, BookOpening, Keep, Reconciliation, opening_chain};
 
 /// The most lines of a kind that are kept with a report; how many there are is kept beside them.
@@ -56,10 +65,10 @@ pub struct Movement {
 pub struct Row {
     /// PayPal's id. Not unique in reports.
     pub id: String,
-    /// `T0006`, `T1107` …
-    pub code: String,
-    /// `S`, `P`, `D`, `V` or `F`.
-    pub status: Option<String>,
+    /// What happened.
+    pub event: EventCode,
+    /// How it stands.
+    pub status: RowStatus,
     /// What it refers to: of a refund, the capture.
     pub reference: Option<String>,
     /// The invoice id it carries.
@@ -114,6 +123,33 @@ pub enum Why {
     OtherCurrency,
     /// PayPal's row names no amount that can be read.
     Unreadable,
+    /// PayPal's row has a status that nobody here knows: whether it moved money is not known.
+    StatusUnknown,
+}
+
+impl Why {
+    /// How bad it is, the worst first: money that PayPal does not have, money that the books do not
+    /// have, figures that differ, and what nobody can weigh.
+    const fn rank(self) -> u8 {
+        match self {
+            Self::MissingThere | Self::NotFinalThere => 0,
+            Self::MissingHere | Self::Doubled => 1,
+            Self::AmountDiffers => 2,
+            Self::FeeDiffers => 3,
+            Self::Unreadable | Self::StatusUnknown => 4,
+            Self::OtherCurrency => 5,
+            Self::AfterHorizon | Self::CallOpen => 6,
+        }
+    }
+}
+
+/// What moved in a currency that the books do not keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// Which.
+    pub currency: String,
+    /// A millionth of its unit, without the fee.
+    pub gross_micros: i64,
 }
 
 /// A line that is not matched.
@@ -138,9 +174,42 @@ pub struct Line {
     /// What PayPal says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theirs: Option<Figures>,
+    /// What PayPal says, in a currency that the books do not keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Foreign>,
     /// When it began at PayPal, or was booked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
+}
+
+impl Line {
+    /// What both sides are apart by, without a sign.
+    pub fn at_stake(&self) -> u64 {
+        let net = |side: Option<Figures>| side.map_or(0, Figures::net);
+        net(self.ours).abs_diff(net(self.theirs))
+    }
+
+    /// Where it stands among others: the worst first, by amount, then by id.
+    fn order(&self) -> (u8, Reverse<u64>, &str, Option<&str>) {
+        (self.why.rank(), Reverse(self.at_stake()), &self.id, self.code.as_deref())
+    }
+
+    /// What makes it this line: when one of these changes, it is news.
+    pub fn print(&self) -> String {
+        let side = |side: Option<Figures>| {
+            side.map(|it| format!("{}/{}", it.gross_micros, it.fee_micros)).unwrap_or_default()
+        };
+        let foreign = self.foreign.as_ref().map(|it| format!("{}{}", it.gross_micros, it.currency));
+        format!(
+            "{} {:?} {} {} {}{}",
+            self.id,
+            self.why,
+            self.code.as_deref().unwrap_or_default(),
+            side(self.ours),
+            side(self.theirs),
+            foreign.unwrap_or_default()
+        )
+    }
 }
 
 impl std::fmt::Display for Line {
@@ -156,6 +225,7 @@ impl std::fmt::Display for Line {
             Why::Doubled => "another movement under a known id",
             Why::OtherCurrency => "in a currency that the books do not keep",
             Why::Unreadable => "without an amount that can be read",
+            Why::StatusUnknown => "with a status that is not known",
         };
         write!(f, "{}: {why}", self.id)?;
         if let (Some(code), Some(says)) = (&self.code, &self.code_says) {
@@ -166,6 +236,9 @@ impl std::fmt::Display for Line {
         };
         for part in [figures("ours", self.ours), figures("PayPal's", self.theirs)] {
             f.write_str(&part.unwrap_or_default())?;
+        }
+        if let Some(foreign) = &self.foreign {
+            write!(f, "; PayPal's {} millionths of {}", foreign.gross_micros, foreign.currency)?;
         }
         Ok(())
     }
@@ -190,13 +263,19 @@ pub struct Report {
     pub unexplained_micros: i64,
     /// How many lines agree.
     pub matched: u64,
+    /// How many lines are halves of a hold and its release, which net to zero.
+    #[serde(default)]
+    pub netted_lines: u64,
+    /// How many lines the operator acknowledged.
+    #[serde(default)]
+    pub acknowledged_lines: u64,
     /// How many lines are in transit.
     pub in_transit_lines: u64,
-    /// Those lines, [`MAX_LINES`] at most.
+    /// Those lines, [`MAX_LINES`] at most, the largest first.
     pub in_transit: Vec<Line>,
     /// How many lines are not explained.
     pub unexplained_lines: u64,
-    /// Those lines, [`MAX_LINES`] at most.
+    /// Those lines, [`MAX_LINES`] at most, the worst first.
     pub unexplained: Vec<Line>,
 }
 
@@ -213,20 +292,29 @@ impl Report {
         self.unexplained_lines == 0 && self.difference_micros().is_none_or(|rest| rest == 0)
     }
 
+    // Every line, until [`Report::rank`] leaves as many as are kept.
     fn transit(&mut self, line: Line, micros: i64) {
         self.in_transit_lines = self.in_transit_lines.saturating_add(1);
         self.in_transit_micros = self.in_transit_micros.saturating_add(micros);
-        if self.in_transit.len() < MAX_LINES {
-            self.in_transit.push(line);
-        }
+        self.in_transit.push(line);
     }
 
     fn unexplained(&mut self, line: Line, micros: i64) {
         self.unexplained_lines = self.unexplained_lines.saturating_add(1);
         self.unexplained_micros = self.unexplained_micros.saturating_add(micros);
-        if self.unexplained.len() < MAX_LINES {
-            self.unexplained.push(line);
+        self.unexplained.push(line);
+    }
+
+    /// Brings the worst to the front and keeps [`MAX_LINES`] of each kind; gives every unexplained
+    /// line in that order.
+    // INVARIANT: the_worst_lines_are_named_first
+    fn rank(&mut self) -> Vec<Line> {
+        for lines in [&mut self.in_transit, &mut self.unexplained] {
+            lines.sort_by(|one, other| one.order().cmp(&other.order()));
         }
+        self.in_transit.truncate(MAX_LINES);
+        let kept = self.unexplained.iter().take(MAX_LINES).cloned().collect();
+        std::mem::replace(&mut self.unexplained, kept)
     }
 }
 
@@ -238,6 +326,8 @@ pub struct Sides<'a> {
     pub theirs: &'a [Row],
     /// Whether something of ours is still open that may book a row.
     pub awaited: &'a dyn Fn(&Row) -> bool,
+    /// Whether the operator acknowledged a row; asked only of rows in other currencies.
+    pub acknowledged: &'a dyn Fn(&Row) -> bool,
     /// Where PayPal's rows begin.
     pub from: Timestamp,
     /// Up to when PayPal's records are complete.
@@ -254,6 +344,8 @@ pub struct Sides<'a> {
 pub struct Compared {
     /// What was found.
     pub report: Report,
+    /// Every line that is not explained, the worst first; the report keeps the first of them.
+    pub unexplained: Vec<Line>,
     /// Where the next one may begin.
     pub next_from: Timestamp,
     /// What it must not miss then, since PayPal had it before.
@@ -263,13 +355,19 @@ pub struct Compared {
 impl Row {
     /// Whether it moves the balance: no authorization, and neither pending nor denied.
     fn is_final(&self) -> bool {
-        let final_status = matches!(self.status.as_deref(), None | Some("S" | "V" | "F"));
-        final_status && !self.is_hold()
+        self.status.is_final() && self.event.kind != EventKind::Authorization
     }
 
-    /// An authorization or its end: nothing moves.
-    fn is_hold(&self) -> bool {
-        self.code.starts_with("T13")
+    /// Whether anything may still come of it, though nothing in the books speaks of it.
+    fn may_become_money(&self) -> bool {
+        self.status != RowStatus::Denied && self.event.kind != EventKind::Authorization
+    }
+
+    /// What moved, where it is in a currency that the books do not keep.
+    pub fn foreign(&self) -> Option<Foreign> {
+        let (gross_micros, currency) = self.amount.as_ref()?;
+        let other = currency != Currency::Usd.code();
+        other.then(|| Foreign { currency: currency.clone(), gross_micros: *gross_micros })
     }
 
     fn figures(&self) -> Option<Figures> {
@@ -290,11 +388,12 @@ impl Row {
         Line {
             id: self.id.clone(),
             why,
-            code: Some(self.code.clone()),
-            code_says: Some(in_words(&self.code).to_owned()),
+            code: Some(self.event.text.clone()),
+            code_says: Some(self.event.kind.in_words().to_owned()),
             reference: self.reference.clone(),
             ours,
             theirs: self.figures(),
+            foreign: self.foreign(),
             at: self.initiated,
         }
     }
@@ -314,12 +413,13 @@ impl Movement {
             reference: None,
             ours: Some(self.figures()),
             theirs: None,
+            foreign: None,
             at: Some(self.at),
         }
     }
 }
 
-/// Compares both sides. Every movement of either is matched, in transit or unexplained.
+/// Compares both sides. Every movement of either is matched, explained, in transit or unexplained.
 // INVARIANT: every_difference_is_named
 pub fn compare(sides: &Sides<'_>) -> Compared {
     let mut report = Report {
@@ -330,6 +430,8 @@ pub fn compare(sides: &Sides<'_>) -> Compared {
         in_transit_micros: 0,
         unexplained_micros: 0,
         matched: 0,
+        netted_lines: 0,
+        acknowledged_lines: 0,
         in_transit_lines: 0,
         in_transit: Vec::new(),
         unexplained_lines: 0,
@@ -342,15 +444,29 @@ pub fn compare(sides: &Sides<'_>) -> Compared {
         }
     }
     let rows = one_an_id(&mut report, &known, sides);
-    let mut matched: BTreeMap<&str, &Row> = BTreeMap::new();
+    let mut behind = Behind::default();
+    let mut alone = Vec::new();
     for (id, row) in &rows {
         match known.remove(id) {
             Some(own) => {
                 if both(&mut report, own, row, sides.horizon) {
-                    matched.insert(id, row);
+                    behind.matched.insert(id, row);
                 }
             }
-            None => theirs_alone(&mut report, row, sides),
+            None => alone.push(*row),
+        }
+    }
+    // What is not final may never be; what came after the horizon is seen the next time.
+    alone.retain(|row| row.status.is_unknown() || row.is_final());
+    alone.retain(|row| row.counts_at(sides.horizon, None));
+    behind.pairs = pairs::take(&mut alone, sides.awaited);
+    for pair in &behind.pairs {
+        report.netted_lines = report.netted_lines.saturating_add(2);
+        behind.explained.extend([pair.hold.id.as_str(), pair.release.id.as_str()]);
+    }
+    for row in alone {
+        if theirs_alone(&mut report, row, sides) {
+            behind.explained.insert(&row.id);
         }
     }
     let earlier: BTreeSet<&str> = sides.earlier.iter().map(String::as_str).collect();
@@ -364,8 +480,27 @@ pub fn compare(sides: &Sides<'_>) -> Compared {
             false => report.unexplained(own.line(Why::MissingThere), net),
         }
     }
-    let (next_from, next_earlier) = next(&report, sides, &rows, &matched);
-    Compared { report, next_from, next_earlier }
+    let unexplained = report.rank();
+    let (next_from, next_earlier) = next(&report, sides, &rows, &behind);
+    Compared { report, unexplained, next_from, next_earlier }
+}
+
+/// What the next comparison need not see again.
+#[derive(Default)]
+struct Behind<'a> {
+    /// Rows that the books have too.
+    matched: BTreeMap<&'a str, &'a Row>,
+    /// A hold and its release: both or neither.
+    pairs: Vec<pairs::Pair<'a>>,
+    /// Rows that the books need not have, those of pairs too.
+    explained: BTreeSet<&'a str>,
+}
+
+impl Behind<'_> {
+    fn has(&self, row: &Row) -> bool {
+        let id = row.id.as_str();
+        self.matched.contains_key(id) || self.explained.contains(id)
+    }
 }
 
 /// One row for each id: the one that says what our books say, else one that is final. Whatever else
@@ -386,6 +521,10 @@ fn one_an_id<'a>(
         let mut group = group.into_iter();
         rows.extend(group.next().map(|main| (id, main)));
         for other in group.filter(|row| row.is_final()) {
+            if other.foreign().is_some() {
+                foreign(report, other, sides);
+                continue;
+            }
             let counts = other.counts_at(sides.horizon, None);
             let net = other.figures().filter(|_| counts).map_or(0, Figures::net);
             report.unexplained(other.line(Why::Doubled, None), net.saturating_neg());
@@ -398,7 +537,7 @@ fn one_an_id<'a>(
 fn distinct(rows: &[Row]) -> Vec<&Row> {
     let mut seen = BTreeMap::new();
     for row in rows {
-        let key = (&row.id, &row.code, row.amount.as_ref().map(|(gross, _)| gross));
+        let key = (&row.id, &row.event.text, row.amount.as_ref());
         let known: &mut &Row = seen.entry(key).or_insert(row);
         if row.updated > known.updated {
             *known = row;
@@ -411,6 +550,10 @@ fn distinct(rows: &[Row]) -> Vec<&Row> {
 fn both(report: &mut Report, own: &Movement, row: &Row, horizon: Timestamp) -> bool {
     let (ours, net) = (own.figures(), own.figures().net());
     let late = own.at > horizon;
+    if row.status.is_unknown() {
+        report.unexplained(row.line(Why::StatusUnknown, Some(ours)), 0);
+        return false;
+    }
     if !row.is_final() {
         let line = |why| row.line(why, Some(ours));
         match late {
@@ -439,42 +582,66 @@ fn both(report: &mut Report, own: &Movement, row: &Row, horizon: Timestamp) -> b
     false
 }
 
-/// A line that only PayPal has.
-fn theirs_alone(report: &mut Report, row: &Row, sides: &Sides<'_>) {
-    // What is not final may never be; what came after the horizon is seen the next time.
-    if !row.is_final() || !row.counts_at(sides.horizon, None) {
-        return;
-    }
+/// A line that only PayPal has; whether it is explained all the same.
+fn theirs_alone(report: &mut Report, row: &Row, sides: &Sides<'_>) -> bool {
     let net = row.figures().map_or(0, Figures::net);
     if (sides.awaited)(row) {
-        return report.transit(row.line(Why::CallOpen, None), net.saturating_neg());
+        report.transit(row.line(Why::CallOpen, None), net.saturating_neg());
+        return false;
     }
     let why = match (&row.amount, row.figures()) {
+        _ if row.status.is_unknown() => {
+            report.unexplained(row.line(Why::StatusUnknown, None), 0);
+            return false;
+        }
         (None, _) => Why::Unreadable,
-        (Some(_), None) => Why::OtherCurrency,
-        (Some((0, _)), Some(figures)) if figures.fee_micros == 0 => return,
+        (Some(_), None) => return foreign(report, row, sides),
+        (Some((0, _)), Some(figures)) if figures.fee_micros == 0 => return true,
         _ => Why::MissingHere,
     };
     report.unexplained(row.line(why, None), net.saturating_neg());
+    false
 }
 
-/// Where the next comparison begins: a month before this horizon once all before is matched, but
-/// never behind a row that may still become money.
+/// A line in a currency that the books do not keep; whether the operator acknowledged it.
+// INVARIANT: an_acknowledgement_covers_no_money_of_ours
+fn foreign(report: &mut Report, row: &Row, sides: &Sides<'_>) -> bool {
+    if (sides.acknowledged)(row) {
+        report.acknowledged_lines = report.acknowledged_lines.saturating_add(1);
+        return true;
+    }
+    report.unexplained(row.line(Why::OtherCurrency, None), 0);
+    false
+}
+
+/// Where the next comparison begins: a month before this horizon once all before is explained, but
+/// never behind a row that may still become money, and never between a hold and its release.
 fn next(
     report: &Report,
     sides: &Sides<'_>,
     rows: &BTreeMap<&str, &Row>,
-    matched: &BTreeMap<&str, &Row>,
+    behind: &Behind<'_>,
 ) -> (Timestamp, Vec<String>) {
     let keep = (sides.from, sides.earlier.to_vec());
     let Ok(month_ago) = sides.horizon.saturating_sub(LOOK_BACK) else { return keep };
-    let open = |row: &&&Row| row.status.as_deref() == Some("P") || !matched.contains_key(&*row.id);
-    let oldest = rows.values().filter(open).filter(|row| !row.is_hold());
-    let oldest = oldest.filter(|row| row.status.as_deref() != Some("D"));
-    let from = oldest.filter_map(|row| row.initiated).fold(month_ago, Timestamp::min);
+    // What begins at that moment is not read again.
+    let just_before = |at: Timestamp| at.saturating_sub(SignedDuration::from_secs(1)).unwrap_or(at);
+    let open = |row: &&&Row| row.status == RowStatus::Pending || !behind.has(row);
+    let oldest = rows.values().filter(open).filter(|row| row.may_become_money());
+    let oldest = oldest.filter_map(|row| row.initiated).map(just_before);
+    let mut from = oldest.fold(month_ago, Timestamp::min);
+    let split = |from: Timestamp| {
+        let ends = behind.pairs.iter().filter_map(pairs::Pair::ends);
+        ends.filter(|(first, last)| *first <= from && *last > from).map(|(first, _)| first).min()
+    };
+    // Each turn goes back behind one hold more, so that it ends.
+    while let Some(first) = split(from) {
+        from = just_before(first);
+    }
     if !report.is_explained() || from <= sides.from {
         return keep;
     }
+    let matched = &behind.matched;
     let before: BTreeSet<&str> = matched
         .iter()
         .filter(|(_, row)| row.initiated.is_some_and(|at| at <= from))
@@ -483,39 +650,6 @@ fn next(
         .collect();
     let late = sides.ours.iter().filter(|own| own.at >= from && before.contains(own.id.as_str()));
     (from, late.map(|own| own.id.clone()).collect())
-}
-
-/// What a code of PayPal's says, in words.
-pub fn in_words(code: &str) -> &'static str {
-    match code {
-        "T0001" => "mass payment",
-        "T0003" => "pre-approved payment",
-        "T0006" => "checkout payment",
-        "T0106" => "chargeback fee",
-        "T0400" => "withdrawal to a bank",
-        "T1106" => "payment reversed by PayPal",
-        "T1107" => "payment refunded",
-        "T1108" => "fee given back",
-        "T1110" => "money withheld for a dispute",
-        "T1111" => "money of a dispute released",
-        "T1201" => "chargeback",
-        _ => match code.get(..3) {
-            Some("T00") => "payment",
-            Some("T01") => "fee",
-            Some("T02") => "currency conversion",
-            Some("T03") => "deposit from a bank",
-            Some("T04") => "withdrawal to a bank",
-            Some("T05") => "debit card",
-            Some("T07") => "deposit from a card",
-            Some("T08") => "bonus",
-            Some("T11") => "reversal or hold",
-            Some("T12") => "adjustment",
-            Some("T13") => "authorization",
-            Some("T15" | "T21") => "hold or release",
-            Some("T20") => "transfer between accounts",
-            _ => "a code that Earnest does not know",
-        },
-    }
 }
 
 /// The rows that say what moved `paypal_cash`.
@@ -528,6 +662,8 @@ pub struct Sources<'a> {
     pub reversals: &'a mut dyn Iterator<Item = &'a Reversal>,
     /// What the operator recorded.
     pub entries: &'a mut dyn Iterator<Item = &'a CashEntry>,
+    /// What PayPal withheld and released.
+    pub withheld: &'a mut dyn Iterator<Item = &'a Withheld>,
 }
 
 /// What our books say moved `paypal_cash`, one movement for each thing of PayPal's. An id that
@@ -560,6 +696,7 @@ pub fn ours(sources: Sources<'_>) -> Vec<Movement> {
         all.extend(entry.movement());
         known.insert(entry.paypal_id.as_str(), entry.known_at());
     }
+    all.extend(sources.withheld.map(Withheld::movement));
     for movement in &mut all {
         let first = known.get(movement.id.as_str());
         movement.at = first.map_or(movement.at, |first| movement.at.min(*first));

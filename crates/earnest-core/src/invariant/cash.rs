@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::{Fold, Rows, wide};
 use crate::chain::{self, ChainKind};
 use crate::ledger::{Account, Leg};
-use crate::reconcile::{self, Sources};
+use crate::money::Currency;
+use crate::reconcile::{self, Covered, Sources};
 
 fn debited(leg: &Leg) -> Account {
     leg.debit.account
@@ -29,6 +30,7 @@ pub(super) fn each_paypal_id_moves_cash_once(rows: &Rows, fold: &Fold, breaches:
         suspended: &mut rows.suspended.values(),
         reversals: &mut rows.reversals.values(),
         entries: &mut rows.cash_entries.values(),
+        withheld: &mut rows.withheld.values(),
     });
     for movement in ours {
         let moved = (i128::from(movement.gross_micros), i128::from(movement.fee_micros));
@@ -86,6 +88,9 @@ fn in_the_ledger(rows: &Rows, fold: &Fold) -> BTreeMap<String, Moved> {
     for entry in rows.cash_entries.values() {
         entry.chains().for_each(|id| add(&entry.paypal_id, of_chain(fold, id)));
     }
+    for row in rows.withheld.values() {
+        add(&row.paypal_id, chain(ChainKind::Withheld, &row.paypal_id));
+    }
     booked
 }
 
@@ -104,13 +109,25 @@ fn of_chain(fold: &Fold, id: crate::id::TransferId) -> Moved {
 
 /// INVARIANT: every_difference_is_explained
 ///
-/// The last comparison with PayPal's records left no line unexplained, and no rest in the balance.
-/// Books that were never compared claim nothing.
+/// The last comparison with PayPal's records left no line unexplained, and no rest in the balance;
+/// and what the operator acknowledged is no money of these books, with a reason. Books that were never
+/// compared claim nothing. The worst line comes first.
 pub(super) fn every_difference_is_explained(rows: &Rows, _: &Fold, breaches: &mut Vec<String>) {
+    for row in rows.acknowledged.values() {
+        let ours = |line: &Covered| line.currency == Currency::Usd.code();
+        if row.reason.trim().is_empty() || row.lines.is_empty() || row.lines.iter().any(ours) {
+            breaches.push(format!("{} is acknowledged, and cannot be", row.paypal_id));
+        }
+    }
     let Some(report) = rows.reconciliation.as_ref().and_then(|row| row.last.as_ref()) else {
         return;
     };
     breaches.extend(report.unexplained.iter().map(ToString::to_string));
+    let kept = u64::try_from(report.unexplained.len()).unwrap_or(u64::MAX);
+    let more = report.unexplained_lines.saturating_sub(kept);
+    if more > 0 {
+        breaches.push(format!("{more} lines more, none of them worse, are not explained"));
+    }
     if let Some(rest) = report.difference_micros().filter(|rest| *rest != 0) {
         let (books, paypal) = (report.books_micros, report.paypal_micros.unwrap_or(0));
         breaches.push(format!(

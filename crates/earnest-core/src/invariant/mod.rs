@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::approval::{Approval, Grant};
 use crate::cash::CashEntry;
+use crate::dispute::Withheld;
 use crate::id::{
     AgentId, ApprovalId, GrantId, IntentId, ModelCallId, OwnerId, PurchaseId, SettlementId, TabId,
     TransferId,
@@ -29,7 +30,7 @@ use crate::model::ModelCall;
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::purchase::{Purchase, PurchaseState};
-use crate::reconcile::Reconciliation;
+use crate::reconcile::{Acknowledged, Reconciliation};
 use crate::reversal::Reversal;
 use crate::settlement::Settlement;
 use crate::suspense::Suspended;
@@ -77,6 +78,10 @@ pub struct Rows {
     pub suspended: BTreeMap<String, Suspended>,
     /// What the operator moved by hand, by PayPal's id.
     pub cash_entries: BTreeMap<String, CashEntry>,
+    /// What PayPal withheld and released, by PayPal's id.
+    pub withheld: BTreeMap<String, Withheld>,
+    /// What the operator acknowledged, by PayPal's id.
+    pub acknowledged: BTreeMap<String, Acknowledged>,
     /// What the last comparison with PayPal's records found.
     pub reconciliation: Option<Reconciliation>,
     /// Calls to models.

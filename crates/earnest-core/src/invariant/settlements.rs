@@ -232,7 +232,8 @@ fn is_settled(intent: &Intent) -> bool {
 /// INVARIANT: a_capture_has_one_effect
 ///
 /// A PayPal capture pays one settlement, once; what may be given back of it is what it brought; and
-/// all cash that came in came by settlements, went to suspense, was the operator's, or a fee given back.
+/// all cash that came in came by settlements, went to suspense, was the operator's, was
+/// released after a dispute, or was a fee given back.
 pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut Vec<String>) {
     let mut paid: BTreeMap<&str, SettlementId> = BTreeMap::new();
     for one in rows.settlements.values().filter(|one| one.is_captured()) {
@@ -259,6 +260,7 @@ pub(super) fn a_capture_has_one_effect(rows: &Rows, fold: &Fold, breaches: &mut 
         .saturating_add(came(Cause::Deposit))
         .saturating_add(came(Cause::Repayment))
         .saturating_add(came(Cause::CashVoided))
+        .saturating_add(came(Cause::Dispute))
         .saturating_add(came(Cause::PaypalFee));
     let cash = fold.sums(Account::PaypalCash.usd()).debits_posted;
     if cash != explained {

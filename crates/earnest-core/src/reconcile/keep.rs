@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Report, Why};
+use super::{Line, Report};
 use crate::chain::{ChainKind, chain_of};
 use crate::id::TransferId;
 use crate::ledger::{Account, Cause, Leg, Op, Totals};
@@ -13,7 +13,8 @@ use crate::money::Micros;
 use crate::time::Timestamp;
 use crate::unit::{Effects, Record, Stop, Touches, Unit, View, rank};
 
-/// The most alarms of one report: whoever hears fifty looks at the report.
+/// The most lines of one comparison that are alarmed one by one. The others are summed up in one
+/// alarm more, and come in turn with the comparisons that follow.
 const MAX_ALARMS: usize = 50;
 
 /// The state of reconciling: when the books began, with what, and what the last comparison found.
@@ -42,6 +43,9 @@ pub struct Reconciliation {
     /// What it found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Report>,
+    /// Which unexplained lines were alarmed, by [`Line::print`], as long as they are unexplained.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub alarmed: BTreeSet<String>,
 }
 
 impl Reconciliation {
@@ -94,6 +98,7 @@ impl Unit for Begin {
             earlier: Vec::new(),
             at: None,
             last: None,
+            alarmed: BTreeSet::new(),
         })?;
         Ok(effects)
     }
@@ -158,11 +163,13 @@ pub fn opening_chain() -> TransferId {
     chain_of(ChainKind::Opening, Reconciliation::ID)
 }
 
-/// Keeps what a comparison found, and alarms about what the one before did not name.
+/// Keeps what a comparison found, and alarms about each unexplained line once.
 #[derive(Clone, Debug)]
 pub struct Keep {
     /// What was found.
     pub report: Report,
+    /// Every line that is not explained, the worst first.
+    pub unexplained: Vec<Line>,
     /// When the one before it ended, as it was read when this one began: another one that ended
     /// meanwhile wins.
     pub before: Option<Timestamp>,
@@ -190,18 +197,8 @@ impl Unit for Keep {
         if row.at != self.before {
             return Ok(Effects::answer(row));
         }
-        let known: BTreeSet<(&str, Why)> = row
-            .last
-            .iter()
-            .flat_map(|last| &last.unexplained)
-            .map(|line| (line.id.as_str(), line.why))
-            .collect();
-        let news = self.report.unexplained.iter();
-        let news = news.filter(|line| !known.contains(&(line.id.as_str(), line.why)));
         let mut effects = Effects::answer(());
-        for line in news.take(MAX_ALARMS) {
-            effects.event("alarm.reconciliation_unexplained", &[], json!(line));
-        }
+        row.alarmed = self.alarm(&row.alarmed, &mut effects);
         let rest = self.report.difference_micros().filter(|rest| *rest != 0);
         let was = row.last.as_ref().and_then(Report::difference_micros);
         if let Some(rest) = rest.filter(|rest| was != Some(*rest)) {
@@ -214,5 +211,29 @@ impl Unit for Keep {
         row.earlier.clone_from(&self.next_earlier);
         effects.put(row.clone())?;
         Ok(effects.map(|()| row))
+    }
+}
+
+impl Keep {
+    /// Alarms about the worst lines that were not alarmed yet, and sums up the others. Gives what is
+    /// alarmed now.
+    // INVARIANT: every_unexplained_line_is_alarmed_once
+    fn alarm(&self, known: &BTreeSet<String>, effects: &mut Effects<()>) -> BTreeSet<String> {
+        let lines = self.unexplained.iter().map(|line| (line.print(), line));
+        let (mut alarmed, news): (Vec<_>, Vec<_>) =
+            lines.partition(|(print, _)| known.contains(print));
+        let (now, later) = news.split_at(news.len().min(MAX_ALARMS));
+        for (_, line) in now {
+            effects.event("alarm.reconciliation_unexplained", &[], json!(line));
+        }
+        if !later.is_empty() {
+            let total = later.iter().map(|(_, line)| line.at_stake());
+            let total = total.fold(0, u64::saturating_add);
+            let data = json!({ "more_lines": later.len(), "total_micros": total,
+                "horizon": self.report.horizon });
+            effects.event("alarm.reconciliation_more_unexplained", &[], data);
+        }
+        alarmed.extend_from_slice(now);
+        alarmed.into_iter().map(|(print, _)| print).collect()
     }
 }

@@ -10,6 +10,10 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
+fn event(text: &str, kind: EventKind) -> EventCode {
+    EventCode { text: text.to_owned(), kind }
+}
+
 fn movement(id: &str, gross: i64, fee: i64, booked: i64) -> Movement {
     Movement { id: id.to_owned(), gross_micros: gross, fee_micros: fee, at: at(booked) }
 }
@@ -17,8 +21,8 @@ fn movement(id: &str, gross: i64, fee: i64, booked: i64) -> Movement {
 fn row(id: &str, gross: i64, fee: i64, initiated: i64) -> Row {
     Row {
         id: id.to_owned(),
-        code: "T0003".to_owned(),
-        status: Some("S".to_owned()),
+        event: event("T0003", EventKind::PreApprovedPayment),
+        status: RowStatus::Success,
         reference: None,
         invoice: None,
         amount: Some((gross, "USD".to_owned())),
@@ -34,6 +38,7 @@ fn compared(ours: &[Movement], theirs: &[Row], books: i64, paypal: Option<i64>) 
         ours,
         theirs,
         awaited: &awaited,
+        acknowledged: &|row| row.reference.as_deref() == Some("acknowledged"),
         from: at(0),
         horizon: at(HORIZON),
         earlier: &[],
@@ -58,7 +63,7 @@ fn every_way_to_differ_is_named() {
     check(&[], &[theirs()], &[], &[Why::MissingHere]);
     check(&[mine()], &[row("A", 950_000, -510_000, 100)], &[], &[Why::FeeDiffers]);
     check(&[mine()], &[row("A", 940_000, -520_000, 100)], &[], &[Why::AmountDiffers]);
-    check(&[mine()], &[row("B", 1, 0, 100)], &[], &[Why::MissingHere, Why::MissingThere]);
+    check(&[mine()], &[row("B", 1, 0, 100)], &[], &[Why::MissingThere, Why::MissingHere]);
     // One id for two movements, on either side.
     check(&[mine(), mine()], &[theirs()], &[], &[Why::Doubled]);
     check(&[mine()], &[theirs(), row("A", -10_000, 0, 100)], &[], &[Why::Doubled]);
@@ -72,24 +77,30 @@ fn every_way_to_differ_is_named() {
 
 #[test]
 fn what_is_not_money_is_no_line() {
-    let with = |code: &str, status: &str| Row {
-        code: code.to_owned(),
-        status: Some(status.to_owned()),
-        ..row("A", 950_000, 0, 100)
-    };
-    for quiet in [with("T1300", "S"), with("T0003", "P"), with("T0003", "D")] {
+    let with = |event: EventCode, status| Row { event, status, ..row("A", 950_000, 0, 100) };
+    let charge = || event("T0003", EventKind::PreApprovedPayment);
+    for quiet in [
+        with(event("T1300", EventKind::Authorization), RowStatus::Success),
+        with(charge(), RowStatus::Pending),
+        with(charge(), RowStatus::Denied),
+    ] {
         check(&[], &[quiet], &[], &[]);
     }
-    // Money that is withheld is no movement of ours, and not lost either.
-    let held = compared(&[], &[Row { fee_micros: 0, ..with("T1110", "S") }], 0, None).report;
+    // A status that nobody knows is not quiet: it may have moved money.
+    let odd = || with(charge(), RowStatus::Unknown("Q".to_owned()));
+    check(&[], &[odd()], &[], &[Why::StatusUnknown]);
+    check(&[movement("A", 950_000, 0, 100)], &[odd()], &[], &[Why::StatusUnknown]);
+    // Money that is withheld, and not booked, is shown by what it is.
+    let held = with(event("T1110", EventKind::DisputeHold), RowStatus::Success);
+    let held = compared(&[], &[held], 0, None).report;
     assert_eq!(
         held.unexplained.first().unwrap().code_says.as_deref(),
         Some("money withheld for a dispute")
     );
     // A partly refunded capture came in all the same.
-    check(&[movement("A", 950_000, 0, 100)], &[with("T0003", "F")], &[], &[]);
-    check(&[movement("A", 950_000, 0, 100)], &[with("T0003", "V")], &[], &[]);
-    check(&[movement("A", 950_000, 0, 100)], &[with("T0003", "D")], &[], &[Why::NotFinalThere]);
+    check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::PartlyRefunded)], &[], &[]);
+    check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::Reversed)], &[], &[]);
+    check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::Denied)], &[], &[Why::NotFinalThere]);
 }
 
 #[test]
@@ -136,6 +147,7 @@ fn a_window_moves_on_only_behind_what_is_matched() {
             ours,
             theirs: &theirs,
             awaited: &|_| false,
+            acknowledged: &|row| row.reference.as_deref() == Some("acknowledged"),
             from: at(from),
             horizon: at(horizon),
             earlier,
@@ -155,10 +167,121 @@ fn a_window_moves_on_only_behind_what_is_matched() {
     assert_eq!(second.next_earlier, ["B"], "kept as long as it could be missed");
     assert!(!run(&ours, &theirs, 69 * DAY, &[]).report.is_explained(), "that is what it is for");
     // What waits at PayPal, and what is not explained, holds the window where it is.
-    let pending = Row { status: Some("P".to_owned()), ..row("C", 9, 0, 3 * DAY) };
+    let pending = Row { status: RowStatus::Pending, ..row("C", 9, 0, 3 * DAY) };
     let with = |extra: Row| [theirs.to_vec(), vec![extra]].concat();
-    assert_eq!(run(&ours, &with(pending), 0, &[]).next_from, at(3 * DAY));
+    // Just before it, so that the next one sees it: what begins at `from` is not read again.
+    assert_eq!(run(&ours, &with(pending), 0, &[]).next_from, at(3 * DAY - 1));
+    let done = [ours.to_vec(), vec![movement("C", 9, 0, 95 * DAY)]].concat();
+    let seen = run(&done, &with(row("C", 9, 0, 3 * DAY)), 3 * DAY - 1, &["B".to_owned()]);
+    assert!(seen.report.is_explained(), "{:#?}", seen.report);
     assert_eq!(run(&ours, &with(row("C", 9, 0, 3 * DAY)), 0, &[]).next_from, at(0));
+}
+
+/// What was explained without an entry in the books does not hold the window either; and a hold is
+/// left behind only together with its release.
+#[test]
+fn a_window_moves_on_behind_what_is_explained() {
+    let run = |theirs: &[Row], horizon: i64| {
+        compare(&Sides {
+            ours: &[],
+            theirs,
+            awaited: &|_| false,
+            acknowledged: &|row| row.reference.as_deref() == Some("acknowledged"),
+            from: at(0),
+            horizon: at(horizon),
+            earlier: &[],
+            books_micros: 0,
+            paypal_micros: None,
+        })
+    };
+    let pounds = Row {
+        amount: Some((5, "GBP".to_owned())),
+        reference: Some("acknowledged".to_owned()),
+        ..row("P", 5, 0, DAY)
+    };
+    let nothing = row("Z", 0, 0, DAY);
+    let theirs = [pounds, nothing];
+    let moved = run(&theirs, 100 * DAY);
+    assert_eq!((moved.report.acknowledged_lines, moved.next_from), (1, at(69 * DAY)));
+    let long = [hold("H", -7, 2 * DAY), hold("R", 7, 80 * DAY)];
+    assert_eq!(run(&long, 100 * DAY).next_from, at(2 * DAY - 1), "the release is not a month old");
+    assert_eq!(run(&long, 120 * DAY).next_from, at(89 * DAY));
+}
+
+/// A general hold of PayPal's about the capture `CAP`, or its release.
+fn hold(id: &str, gross: i64, initiated: i64) -> Row {
+    Row {
+        event: event("T1500", EventKind::HoldOrRelease),
+        reference: Some("CAP".to_owned()),
+        ..row(id, gross, 0, initiated)
+    }
+}
+
+#[test]
+fn only_holds_that_net_to_zero_are_explained() {
+    let netted = |theirs: &[Row]| {
+        let report = compared(&[], theirs, 0, Some(0)).report;
+        (report.netted_lines, report.unexplained_lines, report.difference_micros())
+    };
+    let (held, back) = (|| hold("H", -95, 100), || hold("R", 95, 200));
+    assert_eq!(netted(&[held(), back()]), (2, 0, Some(0)));
+    assert_eq!(netted(&[back(), held()]), (2, 0, Some(0)), "in any order of the report");
+    // Named by the hold's own id.
+    let named = Row { reference: Some("H".to_owned()), ..back() };
+    assert_eq!(netted(&[held(), named]), (2, 0, Some(0)));
+    for other in [
+        hold("R", 94, 200),
+        hold("R", 95, 99),
+        Row { reference: Some("ELSE".to_owned()), ..back() },
+        Row { reference: None, ..back() },
+        Row { fee_micros: -1, ..back() },
+        Row { event: event("T0003", EventKind::PreApprovedPayment), ..back() },
+        Row { event: event("T1111", EventKind::DisputeRelease), ..back() },
+        Row { amount: Some((95, "GBP".to_owned())), ..back() },
+    ] {
+        assert_eq!(netted(&[held(), other.clone()]).0, 0, "{other:?}");
+    }
+    // One release ends one hold.
+    let twice = [held(), hold("H2", -95, 101), back()];
+    assert_eq!(netted(&twice), (2, 1, Some(-95)), "PayPal's balance is none of it");
+    // What the books have is matched, and nobody's half.
+    let booked = compared(&[movement("H", -95, 0, 100)], &[held(), back()], 0, None).report;
+    assert_eq!((booked.matched, booked.netted_lines, booked.unexplained_lines), (1, 0, 1));
+}
+
+#[test]
+fn an_acknowledgement_covers_no_money_of_ours() {
+    let acknowledged = |row: Row| Row { reference: Some("acknowledged".to_owned()), ..row };
+    let pounds = Row { amount: Some((5, "GBP".to_owned())), ..row("A", 0, 0, 100) };
+    let report = compared(&[], &[acknowledged(pounds.clone())], 0, None).report;
+    assert_eq!((report.acknowledged_lines, report.unexplained_lines), (1, 0));
+    // Under the id of a movement of ours, beside it.
+    let both = [row("A", 950_000, 0, 100), acknowledged(pounds.clone())];
+    let report = compared(&[movement("A", 950_000, 0, 100)], &both, 0, None).report;
+    assert_eq!((report.matched, report.acknowledged_lines, report.unexplained_lines), (1, 1, 0));
+    // Whatever somebody said of it: ours is ours.
+    check(&[], &[acknowledged(row("A", 1, 0, 100))], &[], &[Why::MissingHere]);
+    let mine = [movement("A", 950_000, 0, 100)];
+    check(&mine, &[acknowledged(pounds)], &[], &[Why::OtherCurrency]);
+    check(&[], &[acknowledged(Row { amount: None, ..row("A", 0, 0, 1) })], &[], &[Why::Unreadable]);
+}
+
+/// However many lines there are, the worst stand first, and only the least are not kept.
+#[test]
+fn the_worst_lines_are_named_first() {
+    let pounds = Row { amount: Some((5, "GBP".to_owned())), ..row("GBP", 0, 0, 100) };
+    let mut theirs: Vec<Row> = (1..=300).map(|n| row(&format!("N{n}"), n, 0, 100)).collect();
+    theirs.push(pounds);
+    theirs.push(row("D", 4, 0, 100));
+    let ours = [movement("Z", 1, 0, 100), movement("Y", 2, 0, 100), movement("D", 3, 0, 100)];
+    let found = compared(&ours, &theirs, 0, None);
+    let ids = |lines: &[Line]| lines.iter().map(|line| line.id.clone()).collect::<Vec<_>>();
+    let kept = ids(&found.report.unexplained);
+    assert_eq!(found.report.unexplained_lines, 304);
+    assert_eq!((kept.len(), &kept[..4]), (MAX_LINES, &["Y", "Z", "N300", "N299"].map(str::to_owned)[..]));
+    let all = ids(&found.unexplained);
+    assert_eq!((all.len(), &all[302..]), (304, &["D", "GBP"].map(str::to_owned)[..]));
+    assert_eq!(all[..MAX_LINES], kept);
 }
 
 /// What truly happened to one movement, in seconds.
@@ -202,7 +325,7 @@ impl Truth {
         let is_final = self.done <= seen;
         let changed = if is_final { self.done } else { self.began };
         shown.then(|| Row {
-            status: Some(if is_final { "S" } else { "P" }.to_owned()),
+            status: if is_final { RowStatus::Success } else { RowStatus::Pending },
             updated: Some(at(changed)),
             ..row(id, self.gross, self.fee, self.began)
         })

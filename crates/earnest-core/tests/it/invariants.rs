@@ -11,7 +11,8 @@ use earnest_core::model::{CallState, ModelCall, cap_account};
 use earnest_core::money::Micros;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState};
-use earnest_core::reconcile::{Begin, Keep, Line, Report, Why};
+use earnest_core::dispute::{BookWithheld, Withholding};
+use earnest_core::reconcile::{Acknowledged, Covered, Begin, Keep, Line, Report, Why};
 use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::tab::Tab;
 use earnest_core::unit::{Fingerprint, Key};
@@ -77,13 +78,22 @@ fn sound() -> (Rows, Fold) {
         in_transit_micros: 0,
         unexplained_micros: 0,
         matched: 0,
+        netted_lines: 0,
+        acknowledged_lines: 0,
         in_transit_lines: 0,
         in_transit: Vec::new(),
         unexplained_lines: 0,
         unexplained: Vec::new(),
     };
     let (from, next_earlier) = (world.now(), Vec::new());
-    world.run(Keep { report, before: None, next_from: from, next_earlier }).unwrap();
+    let unexplained = Vec::new();
+    world.run(Keep { report, unexplained, before: None, next_from: from, next_earlier }).unwrap();
+    for (way, id, amount) in
+        [(Withholding::Hold, "HELD", 90_000), (Withholding::Release, "FREED", 40_000)]
+    {
+        let (paypal_id, amount) = (id.to_owned(), micros(amount));
+        world.run(BookWithheld { paypal_id, way, amount, reference: None }).unwrap();
+    }
     let asking = world.buyer();
     world.spend(asking, &shop, 30_000);
     let tab = world.open_tab(asking);
@@ -476,6 +486,10 @@ fn each_paypal_id_moves_cash_once() {
                 settled.fee_micros = settled.fee_micros.map(|fee| fee.saturating_sub(micros(1)));
             },
             |rows, _| rows.cash_entries.get_mut("DEPOSIT").unwrap().amount_micros = micros(1),
+            |rows, _| rows.withheld.get_mut("HELD").unwrap().way = Withholding::Release,
+            |rows, _| {
+                rows.withheld.remove("FREED");
+            },
             // One id for a capture and a deposit.
             |rows, _| {
                 let capture = settlement(rows, SettlementState::Captured).paypal_capture.clone();
@@ -502,10 +516,26 @@ fn every_difference_is_explained() {
     fn report(rows: &mut Rows) -> &mut Report {
         rows.reconciliation.as_mut().unwrap().last.as_mut().unwrap()
     }
+    fn acknowledge(rows: &mut Rows, reason: &str, currency: &str) {
+        let line =
+            Covered { code: "T0006".to_owned(), currency: currency.to_owned(), gross_micros: 1 };
+        let row = Acknowledged {
+            paypal_id: "X".to_owned(),
+            reason: reason.to_owned(),
+            by: "operator".to_owned(),
+            lines: vec![line],
+            at: earnest_core::time::Timestamp::UNIX_EPOCH,
+        };
+        rows.acknowledged.insert(row.paypal_id.clone(), row);
+    }
     notices(
         "every_difference_is_explained",
         &[
             |rows, _| report(rows).paypal_micros = Some(6),
+            // More than are kept.
+            |rows, _| report(rows).unexplained_lines = 1,
+            |rows, _| acknowledge(rows, "known", "USD"),
+            |rows, _| acknowledge(rows, " ", "GBP"),
             |rows, _| {
                 report(rows).unexplained.push(Line {
                     id: "X".to_owned(),
@@ -515,6 +545,7 @@ fn every_difference_is_explained() {
                     reference: None,
                     ours: None,
                     theirs: None,
+                    foreign: None,
                     at: None,
                 });
             },

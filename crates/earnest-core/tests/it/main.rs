@@ -27,6 +27,7 @@ mod models;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;
+mod reconcile;
 mod reports;
 mod reversals;
 mod settlements;

@@ -731,6 +731,16 @@ impl World {
                 .into_iter()
                 .map(|row| (row.paypal_id.clone(), row))
                 .collect(),
+            withheld: self
+                .all::<earnest_core::dispute::Withheld>()
+                .into_iter()
+                .map(|row| (row.paypal_id.clone(), row))
+                .collect(),
+            acknowledged: self
+                .all::<earnest_core::reconcile::Acknowledged>()
+                .into_iter()
+                .map(|row| (row.paypal_id.clone(), row))
+                .collect(),
             reconciliation: self.all().pop(),
             model_calls: self.all::<ModelCall>().into_iter().map(|row| (row.id, row)).collect(),
         }

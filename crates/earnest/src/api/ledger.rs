@@ -133,6 +133,7 @@ impl Own {
             | Account::OperatorFunds
             | Account::PlatformRevenue
             | Account::Losses
+            | Account::Disputes
             | Account::Suspense
             | Account::ModelCosts
             | Account::ModelPayable
