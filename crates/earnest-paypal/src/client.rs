@@ -18,7 +18,7 @@ use crate::outcome::{self, Exchange, Outcome, Wait};
 use crate::request::{Method, Request};
 
 /// The largest answer that is read; a page of reports is the largest there is.
-const MAX_PAGE: usize = 8 * 1024 * 1024;
+pub const MAX_PAGE: usize = 8 * 1024 * 1024;
 /// The largest answer of everything else.
 const MAX_ANSWER: usize = 1024 * 1024;
 
@@ -54,6 +54,8 @@ pub(crate) struct Failure {
     pub(crate) why: String,
     /// Whether anything may have left.
     pub(crate) sent: bool,
+    /// Whether there was one, longer than is read.
+    pub(crate) too_long: bool,
 }
 
 impl Failure {
@@ -74,7 +76,7 @@ impl Failure {
         if error.is_timeout() {
             why = format!("timed out: {why}");
         }
-        Self { why, sent }
+        Self { why, sent, too_long: false }
     }
 }
 
@@ -182,6 +184,7 @@ impl Client {
             debug_id: None,
             body: String::new(),
             sends: 0,
+            too_long: false,
             took: std::time::Duration::ZERO,
             outcome: Outcome::unsent("not sent"),
         };
@@ -294,6 +297,7 @@ impl Exchange {
                 self.body = String::from_utf8_lossy(&body).into_owned();
             }
             Err(failure) => {
+                self.too_long = failure.too_long;
                 self.outcome = Outcome::lost(format!("status {}: {}", answer.status, failure.why));
             }
         }
@@ -344,7 +348,7 @@ pub(crate) async fn read_capped(
     while let Some(chunk) = answer.chunk().await.map_err(Failure::of)? {
         if body.len().saturating_add(chunk.len()) > cap {
             let why = format!("the answer is longer than {cap} bytes");
-            return Err(Failure { why, sent: true });
+            return Err(Failure { why, sent: true, too_long: true });
         }
         body.extend_from_slice(&chunk);
     }

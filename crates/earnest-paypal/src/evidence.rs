@@ -10,9 +10,11 @@ use earnest_core::time::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::client::Client;
+use crate::client::{Client, MAX_PAGE};
 use crate::outcome::{Exchange, Outcome};
-use crate::reporting::{TransactionPage, TransactionRow, Window, search_transactions};
+use crate::reporting::{
+    LEAST_PAGE_SIZE, PAGE_SIZE, TransactionPage, TransactionRow, Window, search_transactions,
+};
 use crate::resource::Resource;
 
 /// How far around the sends to look: clocks differ, and PayPal may run a request late.
@@ -21,10 +23,12 @@ const AROUND: SignedDuration = SignedDuration::from_hours(1);
 pub const REPORT_LAG: SignedDuration = SignedDuration::from_hours(3);
 /// How long to wait before asking an incomplete report again.
 const ASK_AGAIN: SignedDuration = SignedDuration::from_mins(10);
-/// The most pages of one window: PayPal refuses more than 10 000 rows.
-const MAX_PAGES: u32 = 100;
-/// The most searches for one proof.
-const MAX_SEARCHES: u32 = 400;
+/// The most rows of one window are 10 000, PayPal refuses more; twice as many, since their number may
+/// grow while they are read.
+const MAX_ROWS: u32 = 20_000;
+/// The most searches for one proof: one window of the smallest pages, and more than enough of large
+/// ones.
+const MAX_SEARCHES: u32 = 1_000;
 
 /// What Transaction Search says about an `invoice_id`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +164,14 @@ async fn ask(
     while let Some(span) = windows.pop() {
         match search.read(client, span).await {
             Ok(Span::Read) => {}
+            // From its first page on: pages of another size are cut elsewhere.
+            Ok(Span::PageTooLong) => match search.smaller() {
+                Some(()) => windows.push(span),
+                None => {
+                    let why = format!("{} rows are longer than {MAX_PAGE} bytes", search.page_size);
+                    return unreadable(&why);
+                }
+            },
             Ok(Span::TooLarge) => match span.halves() {
                 Some((early, late)) => windows.extend([late, early]),
                 None => return unreadable("one second holds too many rows"),
@@ -177,7 +189,10 @@ fn unreadable(why: &str) -> Evidence {
 /// What became of one span.
 enum Span {
     Read,
+    /// PayPal says that it holds too many rows.
     TooLarge,
+    /// A page of it is longer than is read.
+    PageTooLong,
 }
 
 /// A search in progress.
@@ -185,6 +200,8 @@ struct Search<'a> {
     wanted: Wanted<'a>,
     complete_at: Timestamp,
     now: Timestamp,
+    /// How many rows a page has.
+    page_size: u32,
     found: Vec<TransactionRow>,
     digest: Sha256,
     last_refreshed: Option<Timestamp>,
@@ -201,6 +218,7 @@ impl<'a> Search<'a> {
             wanted,
             complete_at,
             now,
+            page_size: PAGE_SIZE,
             found: Vec::new(),
             digest: Sha256::new(),
             last_refreshed: None,
@@ -211,28 +229,40 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Makes pages half as large, as far as that goes.
+    fn smaller(&mut self) -> Option<()> {
+        let half = (self.page_size / 2).max(LEAST_PAGE_SIZE);
+        let smaller = half < self.page_size;
+        self.page_size = half;
+        smaller.then_some(())
+    }
+
     /// Reads every page of one span.
     async fn read(&mut self, client: &Client, span: Window) -> Result<Span, Evidence> {
         let mut page = 1;
         let mut rows: u64 = 0;
         loop {
-            if self.answers >= MAX_SEARCHES || page > MAX_PAGES {
+            let most = MAX_ROWS.div_ceil(self.page_size);
+            if self.answers >= MAX_SEARCHES || page > most {
                 return Err(unreadable("too many pages"));
             }
-            let request = search_transactions(span, page)
+            let request = search_transactions(span, page, self.page_size)
                 .map_err(|error| Evidence::Unreadable { why: error.to_string() })?;
             let exchange = client.send(&request).await;
+            if exchange.too_long {
+                return Ok(Span::PageTooLong);
+            }
             let Some(answer) = self.page(&exchange)? else { return Ok(Span::TooLarge) };
             let (pages, items) = self.check(answer, span, page)?;
             rows = rows.saturating_add(u64::try_from(answer.rows.len()).unwrap_or(u64::MAX));
             self.take(&exchange, answer);
             if page >= pages {
                 // A page that shrank while others were read could hide a row.
-                return if rows == items {
-                    Ok(Span::Read)
-                } else {
-                    Err(unreadable("the pages do not add up to the total"))
-                };
+                if rows != items {
+                    return Err(unreadable("the pages do not add up to the total"));
+                }
+                self.rows = self.rows.saturating_add(rows);
+                return Ok(Span::Read);
             }
             page = page.saturating_add(1);
         }
@@ -306,8 +336,6 @@ impl<'a> Search<'a> {
             (Some(earlier), Some(refreshed)) => Some(earlier.min(refreshed)),
             (earlier, refreshed) => earlier.or(refreshed),
         };
-        let rows = u64::try_from(answer.rows.len()).unwrap_or(u64::MAX);
-        self.rows = self.rows.saturating_add(rows);
         self.answers = self.answers.saturating_add(1);
         self.debug_ids.extend(exchange.debug_id.clone());
     }
@@ -366,7 +394,7 @@ mod tests {
         assert_eq!(spans.first().map(|span| span.from), Some(window.from));
         assert_eq!(spans.last().map(|span| span.to), Some(window.to));
         assert!(spans.windows(2).all(|pair| pair[0].to == pair[1].from));
-        assert!(spans.iter().all(|span| search_transactions(*span, 1).is_ok()));
+        assert!(spans.iter().all(|span| search_transactions(*span, 1, PAGE_SIZE).is_ok()));
         let second = Window { from: window.from, to: at("2026-01-01T00:00:01Z") };
         assert_eq!(second.halves(), None);
         let (early, late) = window.halves().unwrap();

@@ -174,6 +174,9 @@ pub struct Exchange {
     pub body: String,
     /// How often the request was sent: 2 after a token was renewed, 0 when it never left.
     pub sends: u32,
+    /// Whether the answer was longer than is read: a smaller page may not be.
+    #[serde(default)]
+    pub too_long: bool,
     /// From the call to its last answer, the token's renewal included.
     pub took: std::time::Duration,
     /// What it means.

@@ -2,6 +2,7 @@
 //! missing.
 
 use earnest_core::money::Micros;
+use earnest_core::reconcile::{EventCode, EventKind, RowStatus};
 use earnest_core::time::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded;
@@ -14,6 +15,9 @@ use crate::wire::{self, Money};
 pub const MAX_WINDOW: SignedDuration = SignedDuration::from_hours(31 * 24);
 /// Rows on a page; PayPal's maximum.
 pub const PAGE_SIZE: u32 = 500;
+/// The smallest page that is asked for where larger ones are too long to read. With it, a search that
+/// PayPal answers at all (10 000 rows) still ends in a few hundred requests.
+pub const LEAST_PAGE_SIZE: u32 = 25;
 
 /// A span of time, both ends included, whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,8 +136,13 @@ impl Window {
     }
 }
 
-/// Asks for one page (from 1) of every transaction of a window, authorizations included.
-pub fn search_transactions(window: Window, page: u32) -> Result<Request, BuildError> {
+/// Asks for one page (from 1) of so many rows (1 to [`PAGE_SIZE`]) of every transaction of a window,
+/// authorizations included.
+pub fn search_transactions(
+    window: Window,
+    page: u32,
+    page_size: u32,
+) -> Result<Request, BuildError> {
     let span = window.to.duration_since(window.from);
     if span <= SignedDuration::ZERO || span > MAX_WINDOW {
         return Err(BuildError::Window);
@@ -145,7 +154,7 @@ pub fn search_transactions(window: Window, page: u32) -> Result<Request, BuildEr
         .append_pair("fields", "transaction_info")
         // The default, Y, hides authorizations.
         .append_pair("balance_affecting_records_only", "N")
-        .append_pair("page_size", &PAGE_SIZE.to_string())
+        .append_pair("page_size", &page_size.clamp(1, PAGE_SIZE).to_string())
         .append_pair("page", &page.max(1).to_string())
         .finish();
     Ok(Request::read(Operation::TransactionSearch, format!("/v1/reporting/transactions?{query}")))
@@ -260,15 +269,73 @@ impl TransactionRow {
     /// chargeback (`T1201`). Holds of a dispute (`T1110`, `T1111`) and fees take nothing back from
     /// anybody.
     pub fn gave_back(&self) -> bool {
-        let done = self.status.as_deref() == Some("S");
-        let code = matches!(self.event_code.as_str(), "T1106" | "T1107" | "T1201");
+        let done = self.state() == RowStatus::Success;
+        let code = self.event().kind.gives_back();
         done && code && self.amount_micros.is_some_and(|amount| amount < 0)
+    }
+
+    /// What its code means.
+    pub fn event(&self) -> EventCode {
+        event(&self.event_code)
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> RowStatus {
+        match self.status.as_deref() {
+            None => RowStatus::Unsaid,
+            Some("S") => RowStatus::Success,
+            Some("P") => RowStatus::Pending,
+            Some("D") => RowStatus::Denied,
+            Some("V") => RowStatus::Reversed,
+            Some("F") => RowStatus::PartlyRefunded,
+            Some(other) => RowStatus::Unknown(other.to_owned()),
+        }
+    }
+
+    /// Whether it began after a moment. A search looks an hour around what it is asked for, so that
+    /// rows from before come too. What names no time may have.
+    pub fn began_after(&self, moment: Timestamp) -> bool {
+        self.initiated.is_none_or(|at| at > moment)
     }
 
     /// The amount without its sign.
     pub fn amount(&self) -> Option<Micros> {
         Micros::new(self.amount_micros?.checked_abs()?).ok()
     }
+}
+
+/// Reads an event code of PayPal's. The first three characters are a family; a code that is not known
+/// in a family that is counts as one of it.
+pub fn event(code: &str) -> EventCode {
+    let kind = match code {
+        "T0001" => EventKind::MassPayment,
+        "T0003" => EventKind::PreApprovedPayment,
+        "T0006" => EventKind::CheckoutPayment,
+        "T0106" => EventKind::ChargebackFee,
+        "T1106" => EventKind::PaymentReversed,
+        "T1107" => EventKind::PaymentRefunded,
+        "T1108" => EventKind::FeeReturned,
+        "T1110" => EventKind::DisputeHold,
+        "T1111" => EventKind::DisputeRelease,
+        "T1201" => EventKind::Chargeback,
+        _ => match code.get(..3) {
+            Some("T00") => EventKind::Payment,
+            Some("T01") => EventKind::Fee,
+            Some("T02") => EventKind::CurrencyConversion,
+            Some("T03") => EventKind::BankDeposit,
+            Some("T04") => EventKind::BankWithdrawal,
+            Some("T05") => EventKind::DebitCard,
+            Some("T07") => EventKind::CardDeposit,
+            Some("T08") => EventKind::Bonus,
+            Some("T11") => EventKind::ReversalOrHold,
+            Some("T12") => EventKind::Adjustment,
+            Some("T13") => EventKind::Authorization,
+            Some("T15" | "T21") => EventKind::HoldOrRelease,
+            Some("T20") => EventKind::Transfer,
+            _ => EventKind::Unknown,
+        },
+    };
+    EventCode { text: code.to_owned(), kind }
 }
 
 #[derive(Deserialize)]

@@ -194,7 +194,7 @@ impl CertStore {
         let answer = sent.map_err(Failure::of)?;
         if answer.status() != reqwest::StatusCode::OK {
             let why = format!("status {}", answer.status().as_u16());
-            return Err(Failure { why, sent: true });
+            return Err(Failure { why, sent: true, too_long: false });
         }
         read_capped(answer, MAX_PEM).await
     }

@@ -226,3 +226,91 @@ async fn errors_of_the_search_prove_nothing() {
         assert!(expected, "{status} {body}: {evidence:?}");
     }
 }
+
+/// A report of so many rows, each of them this long, cut into the pages that are asked for.
+fn cut(seen: &Seen, total: usize, long: usize) -> Value {
+    let number = |name: &str| query(seen, name).parse::<usize>().unwrap();
+    let (size, at) = (number("page_size"), number("page"));
+    let rows = (0..total).skip((at - 1) * size).take(size).map(|n| {
+        let mut row = row(if n == 7 { INVOICE } else { "other" }, &format!("T{n}"));
+        row["transaction_info"]["transaction_note"] = json!("x".repeat(long));
+        row
+    });
+    let rows: Vec<Value> = rows.collect();
+    let mut page = page(seen, &rows, "2026-11-30T13:30:00Z");
+    page["total_items"] = json!(total);
+    page["total_pages"] = json!(total.div_ceil(size));
+    page
+}
+
+/// PayPal may write more about a row than a page of 500 has room for here: smaller pages are asked for,
+/// every row is seen once, and the span is not given up.
+#[tokio::test]
+async fn a_page_too_long_to_read_is_asked_for_in_smaller_ones() {
+    // 500 and 250 of them are more than 8 MiB, 125 are not.
+    let server = Server::with_tokens(|seen, _| reply(&cut(seen, 300, 50_000))).await;
+    let Evidence::Found { rows, complete } = ask(&server, LATER).await else { panic!() };
+    assert_eq!((rows.len(), complete), (1, true));
+    let asked: Vec<_> = server
+        .calls()
+        .iter()
+        .map(|call| format!("{}/{}", query(call, "page_size"), query(call, "page")))
+        .collect();
+    assert_eq!(asked, ["500/1", "250/1", "125/1", "125/2", "125/3"]);
+    let absent = prove_absent(
+        &server.client(),
+        "nobody's",
+        at("2026-11-30T09:00:00Z"),
+        at("2026-11-30T10:00:00Z"),
+        at(LATER),
+    )
+    .await;
+    let Evidence::Absent(absence) = absent else { panic!("{absent:?}") };
+    assert_eq!((absence.rows, absence.answers), (300, 3));
+}
+
+/// Where even the smallest page is too long, that is said, and proves nothing.
+#[tokio::test]
+async fn what_no_page_is_small_enough_for_is_unreadable() {
+    let server = Server::with_tokens(|seen, _| reply(&cut(seen, 25, 400_000))).await;
+    let evidence = ask(&server, LATER).await;
+    let Evidence::Unreadable { why } = evidence else { panic!("{evidence:?}") };
+    assert_eq!(why, "25 rows are longer than 8388608 bytes");
+    let sizes: Vec<_> = server.calls().iter().map(|call| query(call, "page_size")).collect();
+    assert_eq!(sizes, ["500", "250", "125", "62", "31", "25"]);
+}
+
+/// Codes and statuses are read here once; what is not known stays unknown.
+#[test]
+fn codes_and_statuses_are_read_into_what_they_mean() {
+    use earnest_core::reconcile::{EventKind, RowStatus};
+    use earnest_paypal::reporting::{TransactionPage, event};
+    for (code, kind, says) in [
+        ("T0003", EventKind::PreApprovedPayment, "pre-approved payment"),
+        ("T0099", EventKind::Payment, "payment"),
+        ("T1107", EventKind::PaymentRefunded, "payment refunded"),
+        ("T1110", EventKind::DisputeHold, "money withheld for a dispute"),
+        ("T1300", EventKind::Authorization, "authorization"),
+        ("T2103", EventKind::HoldOrRelease, "hold or release"),
+        ("T9999", EventKind::Unknown, "a code that Earnest does not know"),
+        ("", EventKind::Unknown, "a code that Earnest does not know"),
+    ] {
+        let read = event(code);
+        assert_eq!((read.kind, read.kind.in_words(), read.text.as_str()), (kind, says, code));
+    }
+    for (status, state) in [
+        (json!("S"), RowStatus::Success),
+        (json!("P"), RowStatus::Pending),
+        (json!("D"), RowStatus::Denied),
+        (json!("V"), RowStatus::Reversed),
+        (json!("F"), RowStatus::PartlyRefunded),
+        (Value::Null, RowStatus::Unsaid),
+        (json!("Q"), RowStatus::Unknown("Q".to_owned())),
+    ] {
+        let mut row = row("i", "T1");
+        row["transaction_info"]["transaction_status"] = status;
+        let page = json!({ "transaction_details": [row] }).to_string();
+        let page = TransactionPage::parse(page.as_bytes()).unwrap();
+        assert_eq!(page.rows[0].state(), state);
+    }
+}

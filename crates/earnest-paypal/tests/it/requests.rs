@@ -228,7 +228,7 @@ fn searches_use_parameters_that_paypal_has() {
     let Some(document) = document("reporting_transactions_v1.json") else { return };
     let at = |text: &str| text.parse().unwrap();
     let window = Window { from: at("2026-11-30T08:00:00Z"), to: at("2026-11-30T11:00:01Z") };
-    let search = reporting::search_transactions(window, 2).unwrap();
+    let search = reporting::search_transactions(window, 2, reporting::PAGE_SIZE).unwrap();
     check_query(&document, "/v1/reporting/transactions", &search);
     for part in [
         "start_date=2026-11-30T08%3A00%3A00Z",
@@ -240,7 +240,7 @@ fn searches_use_parameters_that_paypal_has() {
         assert!(search.path().contains(part), "{part} in {}", search.path());
     }
     let long = Window { from: at("2026-10-01T00:00:00Z"), to: at("2026-11-30T00:00:00Z") };
-    assert_eq!(reporting::search_transactions(long, 1), Err(BuildError::Window));
+    assert_eq!(reporting::search_transactions(long, 1, 500), Err(BuildError::Window));
 }
 
 #[test]
