@@ -265,6 +265,22 @@ impl Snapshot<'_> {
         Ok(Page { items, next })
     }
 
+    /// Every row of a kind by id, all of them in memory: for what looks at the whole books, on a thread
+    /// that may take its time.
+    pub fn every<R: Record>(&self) -> Read<Vec<R>> {
+        /// How many are read at once.
+        const MANY: usize = 1_000;
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.all::<R>(after.as_deref(), MANY)?;
+            found.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
     /// The stored bytes of a row of any kind.
     pub fn bytes(&self, kind: &str, id: &str) -> Read<Option<Vec<u8>>> {
         self.0.row(kind, id)

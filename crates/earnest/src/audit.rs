@@ -18,6 +18,7 @@ use std::rc::Rc;
 use earnest_core::admin::OriginHolders;
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::cash::CashEntry;
+use earnest_core::dispute::Withheld;
 use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
@@ -29,7 +30,7 @@ use earnest_core::policy::{Policy, PolicyVersion};
 use earnest_core::purchase::{Purchase, ReportClock};
 use earnest_core::quarantine::Quarantine;
 use earnest_core::receipt::Receipt;
-use earnest_core::reconcile::Reconciliation;
+use earnest_core::reconcile::{Acknowledged, Reconciliation};
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
@@ -44,9 +45,6 @@ use earnest_store::{LogEntry, ReadError, Snapshot};
 use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
 use crate::signing::SealedKey;
-
-/// How many rows are read at once.
-const MANY: usize = 1_000;
 
 /// How much an audit went through, for the sentence at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +61,10 @@ pub struct Seen {
     pub reconciled: Option<Timestamp>,
     /// Whether PayPal's balance was among what was compared.
     pub with_balance: bool,
+    /// How many lines the last comparison left unexplained.
+    pub unexplained_lines: u64,
+    /// What the books are ahead of PayPal by those lines.
+    pub unexplained_micros: i64,
 }
 
 /// An audit of everything, to be run on a store or on a file; and what it will have gone through.
@@ -95,6 +97,8 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Reversal>()
         .kind::<Suspended>()
         .kind::<CashEntry>()
+        .kind::<Withheld>()
+        .kind::<Acknowledged>()
         .kind::<Reconciliation>()
         .kind::<Scanned>()
         .kind::<Quarantine>()
@@ -156,6 +160,8 @@ impl Check for Gather {
             reversals: all(snapshot, |row: &Reversal| row.capture.clone())?,
             suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
             cash_entries: all(snapshot, |row: &CashEntry| row.paypal_id.clone())?,
+            withheld: all(snapshot, |row: &Withheld| row.paypal_id.clone())?,
+            acknowledged: all(snapshot, |row: &Acknowledged| row.paypal_id.clone())?,
             reconciliation: snapshot.row::<Reconciliation>(Reconciliation::ID)?,
             model_calls: all(snapshot, |row: &ModelCall| row.id)?,
         };
@@ -168,6 +174,8 @@ impl Check for Gather {
             settlements: rows.settlements.len(),
             reconciled: last.map(|report| report.horizon),
             with_balance: last.is_some_and(|report| report.paypal_micros.is_some()),
+            unexplained_lines: last.map_or(0, |report| report.unexplained_lines),
+            unexplained_micros: last.map_or(0, |report| report.unexplained_micros),
         });
         books.rows = rows;
         Ok(Vec::new())
@@ -179,16 +187,7 @@ fn all<R: Record, Id: Ord>(
     snapshot: &Snapshot<'_>,
     id: impl Fn(&R) -> Id,
 ) -> Result<BTreeMap<Id, R>, ReadError> {
-    let mut found = BTreeMap::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = snapshot.all::<R>(after.as_deref(), MANY)?;
-        found.extend(page.items.into_iter().map(|row| (id(&row), row)));
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
+    Ok(snapshot.every::<R>()?.into_iter().map(|row| (id(&row), row)).collect())
 }
 
 /// One invariant of the business.

@@ -32,6 +32,8 @@ pub struct Limits {
     pub paypal_calls: usize,
     /// How often PayPal's records are looked through.
     pub paypal_scan_seconds: i64,
+    /// How old the last complete look may be before that alarms.
+    pub paypal_scan_overdue_seconds: i64,
     /// How long the receiver of an outgoing webhook may take.
     pub webhook_seconds: u64,
     /// How many outgoing webhooks are under way at once.
@@ -59,6 +61,7 @@ impl Default for Limits {
             sign_in_attempt_seconds: 600,
             paypal_calls: 16,
             paypal_scan_seconds: 3_600,
+            paypal_scan_overdue_seconds: 12 * 3_600,
             webhook_seconds: 20,
             webhook_calls: 16,
             webhook_calls_per_endpoint: 4,
@@ -92,6 +95,13 @@ impl Limits {
             ("sign_in_attempt_seconds", time(self.sign_in_attempt_seconds), 1, day),
             ("paypal_calls", count(self.paypal_calls), 1, 1_000),
             ("paypal_scan_seconds", time(self.paypal_scan_seconds), 60, day),
+            // New books wait six hours for the first one.
+            (
+                "paypal_scan_overdue_seconds",
+                time(self.paypal_scan_overdue_seconds),
+                8 * 3_600,
+                31 * day,
+            ),
             // A claimed delivery is sent again after 60 seconds.
             ("webhook_seconds", self.webhook_seconds, 1, 50),
             ("webhook_calls", count(self.webhook_calls), 1, 1_000),
@@ -107,6 +117,12 @@ impl Limits {
         if self.webhook_calls_per_endpoint > self.webhook_calls {
             let why =
                 "`webhook_calls_per_endpoint` is above `webhook_calls`, and would never count";
+            return Err(why.to_owned());
+        }
+        if self.paypal_scan_overdue_seconds <= self.paypal_scan_seconds {
+            let why =
+                "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
+                 be late";
             return Err(why.to_owned());
         }
         if self.mcp_calls_per_agent > self.mcp_calls {
@@ -138,6 +154,8 @@ mod tests {
         check("connections", |l| l.connections = 0);
         check("head_seconds", |l| l.head_seconds = 3_601);
         check("sign_in_attempt_seconds", |l| l.sign_in_attempt_seconds = -1);
+        check("paypal_scan_overdue_seconds", |l| l.paypal_scan_overdue_seconds = 60);
+        check("paypal_scan_overdue_seconds", |l| l.paypal_scan_seconds = 12 * 3_600);
         check("webhook_seconds", |l| l.webhook_seconds = 51);
         check("webhook_calls_per_endpoint", |l| l.webhook_calls = 3);
         check("mcp_calls_per_agent", |l| l.mcp_calls_per_agent = 257);

@@ -25,6 +25,7 @@ use super::read::{Json, Paging, Path, Query, id, is_line, required_key};
 use super::view::{self, List, OwnerView, Problem};
 use crate::app::App;
 use crate::flow::reconcile::{self as flow, Reconciled};
+use crate::flow::scan::Scanned;
 
 /// How the books compare with PayPal's records.
 #[derive(Serialize, ToSchema)]
@@ -55,23 +56,33 @@ pub struct ReconciliationView {
     difference_micros: Option<i64>,
     /// How many lines agree.
     matched: u64,
+    /// How many are a hold of PayPal's and its release, which net to zero.
+    netted_lines: u64,
+    /// How many were acknowledged: `GET /v1/reconciliation/acknowledgements`.
+    acknowledged_lines: u64,
     /// How many are in transit.
     in_transit_lines: u64,
     /// How many are not explained.
     unexplained_lines: u64,
-    /// Lines in transit, the first 200: `id`, `why`, PayPal's `code` with `code_says`, figures of both
+    /// Lines in transit, the 200 largest: `id`, `why`, PayPal's `code` with `code_says`, figures of both
     /// sides.
     #[schema(value_type = Vec<serde_json::Value>)]
     in_transit: Vec<Line>,
-    /// Unexplained lines, the first 200.
+    /// Unexplained lines, the worst 200: what PayPal does not have, what the books do not have, what
+    /// differs, and the rest, each by amount.
     #[schema(value_type = Vec<serde_json::Value>)]
     unexplained: Vec<Line>,
+    /// When PayPal's records were last looked through whole, for what moved without a word.
+    looked_at: Option<String>,
+    /// Why the look after that saw not everything, where it did not.
+    look_missed: Option<String>,
 }
 
-fn show(row: &Reconciliation) -> ReconciliationView {
+fn show(app: &App, row: &Reconciliation) -> ApiResult<ReconciliationView> {
+    let looked = app.store.reader().row::<Scanned>(Scanned::ID)?;
     let last = row.last.as_ref();
     let late = row.began_late.then(|| "money had moved before it was asked for".to_owned());
-    ReconciliationView {
+    Ok(ReconciliationView {
         status: match last {
             None => "never",
             Some(report) if report.is_explained() => "explained",
@@ -89,11 +100,15 @@ fn show(row: &Reconciliation) -> ReconciliationView {
         unexplained_micros: last.map(|report| report.unexplained_micros),
         difference_micros: last.and_then(|report| report.difference_micros()),
         matched: last.map_or(0, |report| report.matched),
+        netted_lines: last.map_or(0, |report| report.netted_lines),
+        acknowledged_lines: last.map_or(0, |report| report.acknowledged_lines),
         in_transit_lines: last.map_or(0, |report| report.in_transit_lines),
         unexplained_lines: last.map_or(0, |report| report.unexplained_lines),
         in_transit: last.map(|report| report.in_transit.clone()).unwrap_or_default(),
         unexplained: last.map(|report| report.unexplained.clone()).unwrap_or_default(),
-    }
+        looked_at: looked.as_ref().and_then(|row| row.complete_at).map(|at| at.to_string()),
+        look_missed: looked.and_then(|row| row.missed),
+    })
 }
 
 /// What the last comparison of the books with PayPal's records found. One follows every look through
@@ -106,7 +121,7 @@ pub async fn reconciliation(
     _: AsOperator,
 ) -> ApiResult<axum::Json<ReconciliationView>> {
     let row = app.store.reader().row::<Reconciliation>(Reconciliation::ID)?;
-    Ok(axum::Json(show(&row.ok_or_else(not_here)?)))
+    Ok(axum::Json(show(&app, &row.ok_or_else(not_here)?)?))
 }
 
 /// Compares now. PayPal's records are complete up to six hours ago; what is later is in transit.
@@ -118,7 +133,7 @@ pub async fn reconcile(
     _: AsOperator,
 ) -> ApiResult<axum::Json<ReconciliationView>> {
     match flow::run(&app).await? {
-        Reconciled::Compared(row) => Ok(axum::Json(show(&row))),
+        Reconciled::Compared(row) => Ok(axum::Json(show(&app, &row)?)),
         Reconciled::NotYet(why) => Err(Refusal::new(Code::StateConflict, why)
             .next("the same later: PayPal's records lag up to three hours")
             .into()),
@@ -184,7 +199,7 @@ fn show_entry(row: &CashEntry) -> CashEntryView {
 }
 
 /// A key for a wish of the operator's, bound to its arguments.
-fn key(headers: &HeaderMap, family: &'static str, parts: &[String]) -> ApiResult<Key> {
+pub(super) fn key(headers: &HeaderMap, family: &'static str, parts: &[String]) -> ApiResult<Key> {
     let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
     Ok(Key {
         scope: "operator".to_owned(),

@@ -21,6 +21,7 @@ use crate::app::App;
 use crate::pages;
 
 pub(crate) mod accept;
+mod acknowledgements;
 pub mod approvals;
 pub mod auth;
 pub mod cash;
@@ -132,6 +133,7 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(paypal::suspense))
         .routes(routes!(cash::clear))
         .routes(routes!(cash::reconciliation, cash::reconcile))
+        .routes(routes!(acknowledgements::acknowledgements, acknowledgements::acknowledge))
         .routes(routes!(cash::record, cash::entries))
         .routes(routes!(cash::void))
         .routes(routes!(cash::forgive))

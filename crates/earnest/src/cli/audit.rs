@@ -23,6 +23,9 @@ pub struct Audit {
     pub data: Option<PathBuf>,
 }
 
+/// How many breaches are shown beside the first.
+const MOST_SHOWN: usize = 4;
+
 /// Runs the command.
 pub async fn run(command: Audit, style: &Style) -> Ended {
     let data = command.data.unwrap_or_else(|| PathBuf::from("earnest-data"));
@@ -46,7 +49,7 @@ pub async fn run(command: Audit, style: &Style) -> Ended {
 }
 
 fn report(style: &Style, findings: &[Finding], seen: Seen) -> Ended {
-    let Seen { entries, accounts, purchases, settlements, reconciled, with_balance } = seen;
+    let Seen { entries, accounts, purchases, settlements, reconciled, with_balance, .. } = seen;
     let compared = match (reconciled, with_balance) {
         (None, _) => "never compared with PayPal's records".to_owned(),
         (Some(at), true) => format!("as PayPal's records and balance say up to {at}"),
@@ -72,11 +75,31 @@ fn report(style: &Style, findings: &[Finding], seen: Seen) -> Ended {
         })?;
         return Ok(ExitCode::SUCCESS);
     };
-    let row = json!({ "ok": false, "breach": breach(first), "breaches": findings.len() });
-    style.object(&row, || first.to_string())?;
-    let more = findings.len().saturating_sub(1);
+    let unexplained = seen.unexplained_lines;
+    // Those of a comparison stand worst first, so that the first few are the worst few.
+    let next: Vec<&Finding> = findings.iter().skip(1).take(MOST_SHOWN).collect();
+    let row = json!({
+        "ok": false,
+        "breach": breach(first),
+        "breaches": findings.len(),
+        "next": next.iter().map(|finding| breach(finding)).collect::<Vec<_>>(),
+        "unexplained_lines": unexplained,
+        "unexplained_micros": seen.unexplained_micros,
+    });
+    style.object(&row, || {
+        let lines = std::iter::once(first).chain(next.iter().copied());
+        let lines: Vec<String> = lines.map(ToString::to_string).collect();
+        lines.join("\n")
+    })?;
+    let more = findings.len().saturating_sub(next.len()).saturating_sub(1);
     if more > 0 {
-        style.talk(&format!("and {more} more, which may follow from that one"));
+        style.talk(&format!("and {more} more, which may follow from those"));
+    }
+    if unexplained > 0 {
+        let apart = super::output::dollars(seen.unexplained_micros);
+        style.talk(&format!(
+            "{unexplained} lines of PayPal's records are not explained, {apart} altogether"
+        ));
     }
     Ok(ExitCode::from(1))
 }

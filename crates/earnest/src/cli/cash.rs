@@ -22,6 +22,31 @@ pub struct Reconcile {
     /// Show what the last comparison found, and make none.
     #[arg(long)]
     pub last: bool,
+    /// What else to do.
+    #[command(subcommand)]
+    pub verb: Option<ReconcileVerb>,
+}
+
+/// What to do with lines that are not explained.
+#[derive(Debug, Subcommand)]
+pub enum ReconcileVerb {
+    /// Says that a line is known and moves no money of these books, such as a payment in another
+    /// currency. What does move their money is refused: record it with `earnest cash record`.
+    Acknowledge {
+        /// PayPal's id of the transaction, as the comparison lists it.
+        paypal_id: String,
+        /// Why nothing is to be booked; kept for good.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// One key for one wish; a repeat with the same key does nothing twice.
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+        /// How to ask.
+        #[command(flatten)]
+        money: Money,
+    },
+    /// Lists what was acknowledged, newest first.
+    Acknowledged(Paging),
 }
 
 /// What the operator moved at PayPal by hand.
@@ -153,6 +178,9 @@ pub struct Belongs {
 /// Runs `earnest reconcile`.
 pub async fn reconcile(command: Reconcile, style: &Style) -> Ended {
     let client = Client::new(&command.reach)?;
+    if let Some(verb) = command.verb {
+        return acknowledgements(&client, style, verb).await;
+    }
     let path = "/v1/reconciliation";
     let row = match command.last {
         true => client.get(Role::Operator, path).await?,
@@ -171,6 +199,32 @@ pub async fn reconcile(command: Reconcile, style: &Style) -> Ended {
         style.talk(&why);
     }
     Ok(ExitCode::from(if bad { 10 } else { 0 }))
+}
+
+async fn acknowledgements(client: &Client, style: &Style, verb: ReconcileVerb) -> Ended {
+    let path = "/v1/reconciliation/acknowledgements";
+    match verb {
+        ReconcileVerb::Acknowledge { paypal_id, reason, idempotency_key, money } => {
+            let body = json!({ "paypal_id": paypal_id, "reason": reason });
+            if money.dry_run {
+                style.object(&body, || format!("would acknowledge {paypal_id}: {reason}"))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            style.consent(money, true, &format!("acknowledge {paypal_id}, for good?")).await?;
+            let call = client.call(Role::Operator, Method::POST, path).body(body);
+            let row = call.key(idempotency_key.as_deref()).send().await?.json()?;
+            style.changed(&row, &format!("acknowledged {paypal_id}"), "earnest reconcile")?;
+        }
+        ReconcileVerb::Acknowledged(paging) => {
+            let listing = client.list(Role::Operator, path, &[], paging.limit).await?;
+            let heads = ["PAYPAL ID", "REASON", "BY", "TIME"];
+            style.rows(&listing.rows, heads, |row| {
+                ["paypal_id", "reason", "by", "at"].map(|name| text(row, name))
+            })?;
+            paging.say_more(style, listing.more);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn in_words(row: &Value) -> String {
@@ -195,10 +249,20 @@ fn in_words(row: &Value) -> String {
         ("unexplained", money(row, "unexplained_micros")),
         ("in no line", money(row, "difference_micros")),
         ("lines that agree", text(row, "matched")),
+        ("holds that ended", text(row, "netted_lines")),
+        ("acknowledged", text(row, "acknowledged_lines")),
+        ("looked through", text(row, "looked_at")),
+        ("not since, because", text(row, "look_missed")),
     ]);
     for (name, head) in [("unexplained", "not explained:"), ("in_transit", "in transit:")] {
         let lines = row.get(name).and_then(Value::as_array);
-        let lines: Vec<String> = lines.into_iter().flatten().map(line).collect();
+        let mut lines: Vec<String> = lines.into_iter().flatten().map(line).collect();
+        let kept = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+        let all_lines = row.get(format!("{name}_lines")).and_then(Value::as_u64).unwrap_or(0);
+        let more = all_lines.saturating_sub(kept);
+        if more > 0 {
+            lines.push(format!("  and {more} more, none of them worse"));
+        }
         if !lines.is_empty() {
             all = format!("{all}\n\n{head}\n{}", lines.join("\n"));
         }
@@ -221,6 +285,12 @@ fn line(row: &Value) -> String {
         code,
         side("ours", "ours"),
         side("theirs", "PayPal's"),
+        row.get("foreign").map(|it| {
+            let micros = it.get("gross_micros").and_then(Value::as_i64).unwrap_or(0);
+            let (sign, whole) = (if micros < 0 { "-" } else { "" }, micros.unsigned_abs());
+            let (units, rest) = (whole / 1_000_000, whole % 1_000_000 / 10_000);
+            format!("PayPal's {sign}{units}.{rest:02} {}", text(it, "currency"))
+        }),
     ];
     let said: Vec<String> = parts.into_iter().flatten().collect();
     format!("  {}  {}", text(row, "id"), super::output::plain(&said.join("; ")))

@@ -233,6 +233,7 @@ async fn figures(scene: &Scene, valid: bool, altered_valid: bool) -> Told<Value>
         ours: &ours,
         theirs: &captures,
         awaited: &|_| false,
+        acknowledged: &|_| false,
         from: Timestamp::UNIX_EPOCH,
         horizon: Timestamp::MAX,
         earlier: &[],

@@ -6,6 +6,7 @@ use std::time::Instant;
 use earnest_core::approval::Approval;
 use earnest_core::hook::Delivery;
 use earnest_core::intent::Intent;
+use earnest_core::reconcile::Reconciliation;
 use earnest_core::time::{Timestamp, seconds_between};
 use earnest_core::unit::Record;
 use earnest_store::{Cursor, ReadError, Reader, WriterLoad};
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use super::lock;
 use crate::app::App;
+use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
 
 /// How old what is read from lists may be before it is read again, in seconds. However often
@@ -94,6 +96,9 @@ pub(super) struct Open {
     incoming_lag: Gauge,
     outgoing: Gauge,
     outgoing_lag: Gauge,
+    look_age: Gauge,
+    comparison_age: Gauge,
+    unexplained: Gauge,
     read_at: Gauge,
     read_ms: Gauge,
     failures: prometheus_client::metrics::counter::Counter,
@@ -114,6 +119,9 @@ struct Found {
     intents_unknown: Waits,
     incoming: Waits,
     outgoing: Waits,
+    look_age: i64,
+    comparison_age: i64,
+    unexplained: i64,
 }
 
 impl Open {
@@ -128,6 +136,9 @@ impl Open {
         to.register("webhooks_incoming_lag_seconds", "How long the oldest of them is here", self.incoming_lag.clone());
         to.register("webhooks_outgoing_waiting", "Deliveries that wait, for their first or their next attempt", self.outgoing.clone());
         to.register("webhooks_outgoing_lag_seconds", "How long the longest of them is past its time", self.outgoing_lag.clone());
+        to.register("paypal_look_age_seconds", "How long ago PayPal's records were last looked through whole", self.look_age.clone());
+        to.register("reconciliation_age_seconds", "How long ago the books were last compared with PayPal's records, or began", self.comparison_age.clone());
+        to.register("reconciliation_unexplained_lines", "Lines of that comparison that are not explained", self.unexplained.clone());
         to.register("books_read_timestamp_seconds", "When the figures above were read", self.read_at.clone());
         to.register("books_read_milliseconds", "How long that took", self.read_ms.clone());
         to.register("books_read_failures", "How often the books could not be read for them", self.failures.clone());
@@ -170,6 +181,9 @@ impl Open {
                 oldest.set(waits.oldest_seconds);
             }
         }
+        self.look_age.set(found.look_age);
+        self.comparison_age.set(found.comparison_age);
+        self.unexplained.set(found.unexplained);
         self.read_at.set(now.as_second());
         self.read_ms.set(i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX));
     }
@@ -178,7 +192,16 @@ impl Open {
 fn look(reader: &Reader, now: Timestamp) -> Result<Found, ReadError> {
     // A question that expired waits for nobody; the list is sorted by when they do.
     let from = Cursor { at: format!("{now:.6}"), id: String::new() };
+    let age = |since: Option<Timestamp>| since.map_or(0, |since| seconds_between(since, now).max(0));
+    let looked = reader.row::<Scanned>(Scanned::ID)?;
+    let compared = reader.row::<Reconciliation>(Reconciliation::ID)?;
+    let unexplained =
+        compared.as_ref().and_then(|row| row.last.as_ref()).map_or(0, |it| it.unexplained_lines);
     Ok(Found {
+        look_age: age(looked.map(|row| row.seen_at())),
+        // Books that were never compared are as old as they are.
+        comparison_age: age(compared.as_ref().map(|row| row.at.unwrap_or(row.began))),
+        unexplained: i64::try_from(unexplained).unwrap_or(i64::MAX),
         approvals: waits::<Approval>(reader, "approvals.open", Some(from), now, |row| {
             row.created_at
         })?,

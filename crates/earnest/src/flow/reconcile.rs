@@ -2,33 +2,36 @@
 //! what came of it.
 //!
 //! It follows every complete look through PayPal's records ([`super::scan`]), and whenever the
-//! operator asks. Nothing is booked here but the balance that the books began with.
+//! operator asks. Nothing is booked here but the balance that the books began with, and what PayPal
+//! withholds for a dispute or releases: no call of ours and no webhook that we read tells of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use earnest_core::cash::CashEntry;
+use earnest_core::cash::{CashEntry, is_paypal_id};
+use earnest_core::dispute::{BookWithheld, Withheld, Withholding};
 use earnest_core::intent::Intent;
 use earnest_core::ledger::Account;
-use earnest_core::money::Currency;
+use earnest_core::money::{Currency, Micros};
 use earnest_core::reconcile::{
-    Begin, BookOpening, Compared, Keep, Movement, Reconciliation, Report, Row, Sides, Sources,
-    compare, ours,
+    Acknowledged, Begin, BookOpening, Compared, EventKind, Keep, Movement, Reconciliation, Report,
+    Row, Sides, Sources, compare, ours,
 };
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::suspense::Suspended;
 use earnest_core::time::{SignedDuration, Timestamp};
-use earnest_core::unit::Record;
 use earnest_paypal::evidence::{Evidence, REPORT_LAG, movements};
 use earnest_paypal::reporting::{TransactionRow, balances_at};
 use earnest_paypal::{Outcome, Resource};
-use earnest_store::{ReadError, Snapshot};
+use earnest_store::{ReadError, Reader, Snapshot};
 
 use super::paypal::FlowError;
 use crate::app::App;
 
-/// How many rows are read at once.
+/// How many open calls are read at once.
 const MANY: usize = 1_000;
+/// The most unexplained lines that one comparison writes to the log of the process.
+const MOST_SAID: usize = 50;
 /// How long something that went back may be looked at before it counts as unexplained.
 const LOOKED_AT: SignedDuration = SignedDuration::from_hours(24);
 
@@ -90,9 +93,10 @@ pub async fn run(app: &App) -> Result<Reconciled, FlowError> {
             return Ok(Reconciled::NotYet(format!("PayPal's records cannot be read: {why}")));
         }
     };
-    // A search looks an hour around what it is asked for; what is before the books is not theirs.
-    let before = |row: &TransactionRow| row.initiated.is_some_and(|at| at <= state.from);
-    let theirs: Vec<Row> = rows.iter().filter(|row| !before(row)).map(row_of).collect();
+    // What is before the books is not theirs.
+    let rows = rows.iter().filter(|row| row.began_after(state.from));
+    let theirs: Vec<Row> = rows.map(row_of).collect();
+    withheld(app, &theirs, horizon).await?;
     let paypal_micros = match state.opening_micros {
         Some(_) => match balance(app, horizon).await {
             Ok(balance) => Some(balance),
@@ -104,24 +108,73 @@ pub async fn run(app: &App) -> Result<Reconciled, FlowError> {
         },
         None => None,
     };
-    let books = app.store.reader().snapshot(|snapshot| gather(snapshot, now))?;
-    let Compared { report, next_from, next_earlier } = compare(&Sides {
+    let before = state.at;
+    let reader = app.store.reader().clone();
+    // The whole history of payments is read and sorted: not on a thread that serves.
+    let side = tokio::task::spawn_blocking(move || {
+        against(&reader, &state, &theirs, horizon, paypal_micros, now)
+    });
+    let compared = side.await.map_err(|why| FlowError::Broken(why.to_string()))??;
+    let Compared { report, unexplained, next_from, next_earlier } = compared;
+    say(&report);
+    let keep = Keep { report, unexplained, before, next_from, next_earlier };
+    Ok(Reconciled::Compared(Box::new(app.store.submit(keep).await?)))
+}
+
+/// Reads our side at one moment and compares it with PayPal's.
+fn against(
+    reader: &Reader,
+    state: &Reconciliation,
+    theirs: &[Row],
+    horizon: Timestamp,
+    paypal_micros: Option<i64>,
+    now: Timestamp,
+) -> Result<Compared, ReadError> {
+    let books = reader.snapshot(|snapshot| gather(snapshot, now))?;
+    Ok(compare(&Sides {
         ours: &books.ours,
-        theirs: &theirs,
+        theirs,
         awaited: &|row| books.awaits(row),
+        acknowledged: &|row| books.acknowledged.get(&row.id).is_some_and(|one| one.covers(row)),
         from: state.from,
         horizon,
         earlier: &state.earlier,
         books_micros: books.cash_micros,
         paypal_micros,
-    });
-    say(&report);
-    let keep = Keep { report, before: state.at, next_from, next_earlier };
-    Ok(Reconciled::Compared(Box::new(app.store.submit(keep).await?)))
+    }))
+}
+
+/// Books what PayPal withheld for a dispute, and what it released. A unit does nothing where the id is
+/// in the books already.
+async fn withheld(app: &App, rows: &[Row], horizon: Timestamp) -> Result<(), FlowError> {
+    for row in rows.iter().filter(|row| row.initiated.is_none_or(|at| at <= horizon)) {
+        let way = match (row.event.kind, row.amount.as_ref()) {
+            (EventKind::DisputeHold, Some((gross, _))) if *gross < 0 => Withholding::Hold,
+            (EventKind::DisputeRelease, Some((gross, _))) if *gross > 0 => Withholding::Release,
+            _ => continue,
+        };
+        let ours = row.amount.as_ref().filter(|(_, currency)| currency == Currency::Usd.code());
+        let size = ours.and_then(|(gross, _)| i64::try_from(gross.unsigned_abs()).ok());
+        let Some(Ok(amount)) = size.map(Micros::new) else { continue };
+        // A fee on a hold is nothing that is known of: the line stays, and says so.
+        if !row.status.is_final() || row.fee_micros != 0 || !is_paypal_id(&row.id) {
+            continue;
+        }
+        if app.store.reader().row::<Withheld>(&row.id)?.is_none() {
+            let (paypal_id, reference) = (row.id.clone(), row.reference.clone());
+            app.store.submit(BookWithheld { paypal_id, way, amount, reference }).await?;
+        }
+    }
+    Ok(())
 }
 
 fn say(report: &Report) {
-    for line in &report.unexplained {
+    let most = MOST_SAID.try_into().unwrap_or(u64::MAX);
+    if report.unexplained_lines > most {
+        let (lines, micros) = (report.unexplained_lines, report.unexplained_micros);
+        tracing::error!(lines, micros, "lines are not explained; the worst are named");
+    }
+    for line in report.unexplained.iter().take(MOST_SAID) {
         tracing::error!(paypal_id = %line.id, "not explained: {line}");
     }
     if let Some(rest) = report.difference_micros().filter(|rest| *rest != 0) {
@@ -164,8 +217,8 @@ fn row_of(row: &TransactionRow) -> Row {
     let amount = row.amount_micros.zip(row.currency);
     Row {
         id: row.transaction_id.clone(),
-        code: row.event_code.clone(),
-        status: row.status.clone(),
+        event: row.event(),
+        status: row.state(),
         reference: row.reference_id.clone(),
         invoice: row.invoice_id.clone(),
         amount: amount.map(|(micros, currency)| (micros, currency.as_str().to_owned())),
@@ -183,6 +236,8 @@ struct Books {
     invoices: BTreeSet<String>,
     /// Captures of which something went back, being read.
     captures: BTreeSet<String>,
+    /// What the operator acknowledged, by PayPal's id.
+    acknowledged: BTreeMap<String, Acknowledged>,
 }
 
 impl Books {
@@ -195,10 +250,12 @@ impl Books {
 }
 
 fn gather(snapshot: &Snapshot<'_>, now: Timestamp) -> Result<Books, ReadError> {
-    let settlements = all::<Settlement>(snapshot)?;
-    let suspended = all::<Suspended>(snapshot)?;
-    let reversals = all::<Reversal>(snapshot)?;
-    let entries = all::<CashEntry>(snapshot)?;
+    let settlements = snapshot.every::<Settlement>()?;
+    let suspended = snapshot.every::<Suspended>()?;
+    let reversals = snapshot.every::<Reversal>()?;
+    let entries = snapshot.every::<CashEntry>()?;
+    let withheld = snapshot.every::<Withheld>()?;
+    let acknowledged = snapshot.every::<Acknowledged>()?;
     let fresh = |row: &&Reversal| now.duration_since(row.heard_at) < LOOKED_AT;
     let looked_at = reversals.iter().filter(|row| row.open && !row.alarmed).filter(fresh);
     let captures = looked_at.map(|row| row.capture.clone()).collect();
@@ -219,22 +276,11 @@ fn gather(snapshot: &Snapshot<'_>, now: Timestamp) -> Result<Books, ReadError> {
             suspended: &mut suspended.iter(),
             reversals: &mut reversals.iter(),
             entries: &mut entries.iter(),
+            withheld: &mut withheld.iter(),
         }),
         cash_micros: cash.debits_posted.get().saturating_sub(cash.credits_posted.get()),
         invoices,
         captures,
+        acknowledged: acknowledged.into_iter().map(|row| (row.paypal_id.clone(), row)).collect(),
     })
-}
-
-fn all<R: Record>(snapshot: &Snapshot<'_>) -> Result<Vec<R>, ReadError> {
-    let mut found = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = snapshot.all::<R>(after.as_deref(), MANY)?;
-        found.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
 }

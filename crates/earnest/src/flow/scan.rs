@@ -6,12 +6,14 @@
 
 use earnest_core::cash::CashEntry;
 use earnest_core::intent::Intent;
+use earnest_core::reconcile::RowStatus;
 use earnest_core::suspense::Suspended;
-use earnest_core::time::{Timestamp, after};
+use earnest_core::time::{Timestamp, after, seconds_between};
 use earnest_core::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 use earnest_paypal::evidence::{Evidence, movements};
 use earnest_paypal::reporting::TransactionRow;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::paypal::{FlowError, unless_taken};
 use super::{reconcile, reversal, settle};
@@ -24,10 +26,25 @@ pub struct Scanned {
     pub until: Timestamp,
     /// When to look next.
     pub next_at: Timestamp,
+    /// When a look last ended with everything seen; none before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete_at: Option<Timestamp>,
+    /// Why the last look saw not everything, where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
+    /// Whether it was alarmed that no look saw everything for too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
 }
 
 impl Scanned {
-    const ID: &'static str = "paypal";
+    /// There is one.
+    pub const ID: &'static str = "paypal";
+
+    /// Since when nothing was seen whole: the last complete look, else what was known before any.
+    pub fn seen_at(&self) -> Timestamp {
+        self.complete_at.unwrap_or(self.until)
+    }
 }
 
 impl Record for Scanned {
@@ -41,11 +58,17 @@ impl Record for Scanned {
     }
 }
 
-/// Remembers how far it was; only ever forward.
+/// Remembers how far a look came; only ever forward. Alarms once when none was complete for too long.
 struct Keep {
     until: Timestamp,
+    /// Why not everything was seen; none where it was, and before the first look.
+    missed: Option<String>,
+    /// Whether this is no look but the beginning.
+    first: bool,
     /// How often to look.
     every_seconds: i64,
+    /// How old the last complete look may be.
+    overdue_seconds: i64,
 }
 
 impl Unit for Keep {
@@ -62,10 +85,25 @@ impl Unit for Keep {
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
-        let known = view.row::<Scanned>(Scanned::ID)?.map(|row| row.until);
-        let until = known.map_or(self.until, |known| known.max(self.until));
+        let known = view.row::<Scanned>(Scanned::ID)?;
+        let complete_at = match self.missed {
+            None if !self.first => Some(now),
+            _ => known.and_then(|row| row.complete_at),
+        };
+        let mut row = Scanned {
+            until: known.map_or(self.until, |known| known.until.max(self.until)),
+            next_at: after(now, self.every_seconds),
+            complete_at,
+            missed: self.missed.clone(),
+            overdue: false,
+        };
         let mut effects = Effects::answer(());
-        effects.put(Scanned { until, next_at: after(now, self.every_seconds) })?;
+        row.overdue = seconds_between(row.seen_at(), now) > self.overdue_seconds;
+        if row.overdue && !known.is_some_and(|row| row.overdue) {
+            let data = json!({ "seen_at": row.seen_at(), "why": row.missed });
+            effects.event("alarm.paypal_look_overdue", &[], data);
+        }
+        effects.put(row)?;
         Ok(effects)
     }
 }
@@ -77,40 +115,45 @@ impl Unit for Keep {
 /// again at the next turn that is due.
 pub async fn look(app: &App) -> Result<(), FlowError> {
     let (now, every_seconds) = (app.now(), app.limits.paypal_scan_seconds);
+    let overdue_seconds = app.limits.paypal_scan_overdue_seconds;
     let Some(row) = app.store.reader().row::<Scanned>(Scanned::ID)? else {
         // What moved before the books began is in the opening balance.
         let until = reconcile::begin(app).await?;
-        return Ok(app.store.submit(Keep { until, every_seconds }).await?);
+        let first = true;
+        let keep = Keep { until, missed: None, first, every_seconds, overdue_seconds };
+        return Ok(app.store.submit(keep).await?);
     };
     let until = reconcile::horizon(now);
     if now < row.next_at || until <= row.until {
         return Ok(());
     }
-    let (rows, complete) = match movements(&app.paypal, row.until, until, now).await {
-        Evidence::Found { rows, complete } => (rows, complete),
-        Evidence::Absent(_) => (Vec::new(), true),
-        Evidence::NotYet { .. } => (Vec::new(), false),
+    let late = || "PayPal's records are not complete yet".to_owned();
+    let (rows, mut missed) = match movements(&app.paypal, row.until, until, now).await {
+        Evidence::Found { rows, complete } => (rows, (!complete).then(late)),
+        Evidence::Absent(_) => (Vec::new(), None),
+        Evidence::NotYet { .. } => (Vec::new(), Some(late())),
         Evidence::Unreadable { why } => {
             tracing::warn!(why, "PayPal's records could not be looked through");
-            (Vec::new(), false)
+            (Vec::new(), Some(format!("PayPal's records cannot be read: {why}")))
         }
     };
-    let mut all_seen = complete;
-    // A search looks an hour around what it is asked for; what was there when the books began is in
-    // the opening balance.
+    let complete = missed.is_none();
+    // What was there when the books began is in the opening balance.
     let began = reconcile::begin(app).await?;
-    let since = |row: &&TransactionRow| row.initiated.is_none_or(|at| at > began);
-    for found in rows.iter().filter(since) {
+    for found in rows.iter().filter(|row| row.began_after(began)) {
         if let Err(error) = take(app, found).await {
             tracing::error!(transaction = %found.transaction_id, code = %found.event_code, %error,
                 "a movement at PayPal is not explained");
             // What cannot be read now is looked at again, but holds up nothing for ever: the window
             // overlaps the one before by an hour on each side.
-            all_seen &= !matches!(error, FlowError::Submit(_) | FlowError::Read(_));
+            if matches!(error, FlowError::Submit(_) | FlowError::Read(_)) {
+                missed = Some(format!("{} could not be booked: {error}", found.transaction_id));
+            }
         }
     }
-    let until = if all_seen { until } else { row.until };
-    app.store.submit(Keep { until, every_seconds }).await?;
+    let until = if missed.is_none() { until } else { row.until };
+    let keep = Keep { until, missed, first: false, every_seconds, overdue_seconds };
+    app.store.submit(keep).await?;
     if complete && let reconcile::Reconciled::NotYet(why) = reconcile::run(app).await? {
         tracing::warn!(why, "the books could not be compared with PayPal's records");
     }
@@ -147,7 +190,7 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
     };
     let entry = reader.row::<CashEntry>(&row.transaction_id)?;
     let recorded = entry.is_some_and(|entry| entry.voided.is_none());
-    let money = row.came_in() && row.status.as_deref() == Some("S") && !recorded;
+    let money = row.came_in() && row.state() == RowStatus::Success && !recorded;
     if !open && money && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;
     }

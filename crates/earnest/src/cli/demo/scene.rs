@@ -13,8 +13,9 @@ use earnest_core::intent::Intent;
 use earnest_core::ledger::Account;
 use earnest_core::money::Micros;
 use earnest_core::quote::body_digest;
-use earnest_core::reconcile::{Movement, Row};
+use earnest_core::reconcile::{Movement, Row, RowStatus};
 use earnest_core::time::Timestamp;
+use earnest_paypal::reporting::event;
 use earnest_sdk::{BuyError, Buyer, Seller, SellerConfig, price, quote_in};
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -377,8 +378,8 @@ fn capture(row: &Value) -> Told<Row> {
     };
     Ok(Row {
         id: text(row, "transaction_id")?,
-        code: text(row, "event_code")?,
-        status: None,
+        event: event(&text(row, "event_code")?),
+        status: RowStatus::Unsaid,
         reference: None,
         invoice: None,
         amount: Some((amount("gross")?.get(), text(row, "currency")?)),
