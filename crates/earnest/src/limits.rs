@@ -120,8 +120,7 @@ impl Limits {
             return Err(why.to_owned());
         }
         if self.paypal_scan_overdue_seconds <= self.paypal_scan_seconds {
-            let why =
-                "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
+            let why = "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
                  be late";
             return Err(why.to_owned());
         }

@@ -56,8 +56,11 @@ pub enum RowKind {
 pub struct Happening {
     /// PayPal's event code: one of [`HAPPENINGS`].
     pub event_code: String,
-    /// Minor units of US dollars; negative for money out.
+    /// Minor units; negative for money out.
     pub minor: i64,
+    /// Of which currency; of US dollars unless said.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// What PayPal takes of it, in minor units.
     #[serde(default)]
     pub fee_minor: i64,
@@ -67,8 +70,10 @@ pub struct Happening {
 }
 
 /// What may happen, by PayPal's event codes: money from and to a bank, money withheld for a dispute
-/// and released, a fee of a chargeback, an adjustment.
-pub const HAPPENINGS: &[&str] = &["T0300", "T0400", "T1110", "T1111", "T0106", "T1200"];
+/// and released, a general hold and its end, a fee of a chargeback, an adjustment, a payment of a
+/// stranger's.
+pub const HAPPENINGS: &[&str] =
+    &["T0011", "T0300", "T0400", "T1110", "T1111", "T1500", "T0106", "T1200"];
 
 /// One step in the life of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,8 +201,12 @@ impl Books {
         if what.minor == 0 {
             return None;
         }
+        let currency = match &what.currency {
+            Some(code) => Currency::from_code(code)?,
+            None => Currency::USD,
+        };
         let (id, status) = (crate::ids::transaction(), RowStatus::Success);
-        let gross = Money::new(Currency::USD, what.minor);
+        let gross = Money::new(currency, what.minor);
         let fee = gross.with_minor(what.fee_minor);
         let kind = RowKind::Other;
         let mut row = Row::new(id.clone(), kind, code, owner.to_owned(), gross, fee, status, at);

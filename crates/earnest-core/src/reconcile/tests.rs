@@ -98,9 +98,19 @@ fn what_is_not_money_is_no_line() {
         Some("money withheld for a dispute")
     );
     // A partly refunded capture came in all the same.
-    check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::PartlyRefunded)], &[], &[]);
+    check(
+        &[movement("A", 950_000, 0, 100)],
+        &[with(charge(), RowStatus::PartlyRefunded)],
+        &[],
+        &[],
+    );
     check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::Reversed)], &[], &[]);
-    check(&[movement("A", 950_000, 0, 100)], &[with(charge(), RowStatus::Denied)], &[], &[Why::NotFinalThere]);
+    check(
+        &[movement("A", 950_000, 0, 100)],
+        &[with(charge(), RowStatus::Denied)],
+        &[],
+        &[Why::NotFinalThere],
+    );
 }
 
 #[test]
@@ -278,7 +288,10 @@ fn the_worst_lines_are_named_first() {
     let ids = |lines: &[Line]| lines.iter().map(|line| line.id.clone()).collect::<Vec<_>>();
     let kept = ids(&found.report.unexplained);
     assert_eq!(found.report.unexplained_lines, 304);
-    assert_eq!((kept.len(), &kept[..4]), (MAX_LINES, &["Y", "Z", "N300", "N299"].map(str::to_owned)[..]));
+    assert_eq!(
+        (kept.len(), &kept[..4]),
+        (MAX_LINES, &["Y", "Z", "N300", "N299"].map(str::to_owned)[..])
+    );
     let all = ids(&found.unexplained);
     assert_eq!((all.len(), &all[302..]), (304, &["D", "GBP"].map(str::to_owned)[..]));
     assert_eq!(all[..MAX_LINES], kept);

@@ -3,6 +3,7 @@
 
 use earnest_core::cash::{CashKind, RecordCash};
 use earnest_core::chain::{ChainKind, chain_of};
+use earnest_core::dispute::{BookWithheld, Withholding};
 use earnest_core::id::{PurchaseId, TransferId};
 use earnest_core::intent::{Fate, IntentState};
 use earnest_core::invariant::{self, Fold, INVARIANTS, Rows};
@@ -11,8 +12,7 @@ use earnest_core::model::{CallState, ModelCall, cap_account};
 use earnest_core::money::Micros;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState};
-use earnest_core::dispute::{BookWithheld, Withholding};
-use earnest_core::reconcile::{Acknowledged, Covered, Begin, Keep, Line, Report, Why};
+use earnest_core::reconcile::{Acknowledged, Begin, Covered, Keep, Line, Report, Why};
 use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::tab::Tab;
 use earnest_core::unit::{Fingerprint, Key};

@@ -82,7 +82,8 @@ fn every_unexplained_line_is_alarmed_once() {
             keep(world, ours, &theirs);
             let (ids, sums) = alarms(world, since);
             assert_eq!(ids.len(), fit);
-            let sums: Vec<_> = sums.iter().map(|it| (&it["more_lines"], &it["total_micros"])).collect();
+            let sums: Vec<_> =
+                sums.iter().map(|it| (&it["more_lines"], &it["total_micros"])).collect();
             let expect = (Value::from(more), Value::from(total));
             let expect = if more == 0 { vec![] } else { vec![(&expect.0, &expect.1)] };
             assert_eq!(sums, expect);
@@ -138,7 +139,11 @@ fn an_acknowledgement_covers_what_moves_no_money_of_ours() {
     each(|world| {
         begun(world);
         assert_eq!(refusal(acknowledge(world, "P", "ours in London", "a")), "state_conflict");
-        let ours = [movement(world, "GONE", 5), movement(world, "DIFFERS", 5), movement(world, "MIXED", 5)];
+        let ours = [
+            movement(world, "GONE", 5),
+            movement(world, "DIFFERS", 5),
+            movement(world, "MIXED", 5),
+        ];
         let theirs = [
             row("P", 700, "GBP"),
             row("CASH", 700, "USD"),

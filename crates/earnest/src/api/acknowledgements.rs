@@ -3,14 +3,13 @@
 
 use axum::extract::State;
 use earnest_core::cash::is_paypal_id;
-use earnest_core::party::Principal;
 use earnest_core::problem::Code;
 use earnest_core::reconcile::{Acknowledge, Acknowledged, Covered};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::auth::{AsOperator, Caller, not_here};
+use super::auth::AsOperator;
 use super::cash::key;
 use super::error::{ApiResult, refuse};
 use super::read::{Json, Paging, Query};
@@ -62,19 +61,16 @@ fn show(row: Acknowledged) -> AcknowledgementView {
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn acknowledge(
     State(app): State<App>,
-    caller: Caller,
+    AsOperator { key: by }: AsOperator,
     headers: HeaderMap,
     Json(body): Json<NewAcknowledgement>,
 ) -> ApiResult<(StatusCode, axum::Json<AcknowledgementView>)> {
-    if caller.0.principal != Principal::Operator {
-        return Err(not_here());
-    }
     if !is_paypal_id(&body.paypal_id) {
         let why = "`paypal_id` is PayPal's transaction id: up to 64 letters, digits and hyphens";
         return Err(refuse(Code::ValidationFailed, why));
     }
     let key = key(&headers, "acknowledge", &[body.paypal_id.clone(), body.reason.clone()])?;
-    let by = caller.0.key.map_or_else(|| "operator".to_owned(), |key| key.to_string());
+    let by = by.map_or_else(|| "operator".to_owned(), |key| key.to_string());
     let unit = Acknowledge { paypal_id: body.paypal_id, reason: body.reason, by, key };
     let row = app.store.submit(unit).await?;
     Ok((StatusCode::CREATED, axum::Json(show(row))))

@@ -164,14 +164,18 @@ impl FromRequestParts<App> for AsSeller {
 
 /// The operator.
 #[derive(Clone, Copy, Debug)]
-pub struct AsOperator;
+pub struct AsOperator {
+    /// Which key it is.
+    pub key: Option<KeyId>,
+}
 
 impl FromRequestParts<App> for AsOperator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
-        match Caller::from_request_parts(parts, app).await?.0.principal {
-            Principal::Operator => Ok(Self),
+        let Verified { principal, key, .. } = Caller::from_request_parts(parts, app).await?.0;
+        match principal {
+            Principal::Operator => Ok(Self { key }),
             _ => Err(not_here()),
         }
     }

@@ -12,6 +12,6 @@ use crate::figures;
 #[utoipa::path(get, path = "/metrics", tag = "operations", security(("key" = [])),
     responses((status = 200, description = "Figures in Prometheus' text format", body = String, content_type = "text/plain"),
         (status = "4XX", description = "Not for you", body = Problem, content_type = "application/problem+json")))]
-pub async fn show(State(app): State<App>, AsOperator: AsOperator) -> Response {
+pub async fn show(State(app): State<App>, _: AsOperator) -> Response {
     figures::answer(&app).await
 }

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::pages;
 
 pub(crate) mod accept;
-mod acknowledgements;
+pub mod acknowledgements;
 pub mod approvals;
 pub mod auth;
 pub mod cash;

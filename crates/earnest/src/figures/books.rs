@@ -192,7 +192,8 @@ impl Open {
 fn look(reader: &Reader, now: Timestamp) -> Result<Found, ReadError> {
     // A question that expired waits for nobody; the list is sorted by when they do.
     let from = Cursor { at: format!("{now:.6}"), id: String::new() };
-    let age = |since: Option<Timestamp>| since.map_or(0, |since| seconds_between(since, now).max(0));
+    let age =
+        |since: Option<Timestamp>| since.map_or(0, |since| seconds_between(since, now).max(0));
     let looked = reader.row::<Scanned>(Scanned::ID)?;
     let compared = reader.row::<Reconciliation>(Reconciliation::ID)?;
     let unexplained =

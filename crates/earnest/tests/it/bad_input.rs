@@ -59,6 +59,7 @@ pub async fn samples(world: &World) -> Vec<Sample> {
         claims: None,
     };
     world.earnest.app.store.submit(stranger).await.unwrap();
+    keep_foreign_line(world).await;
     let keyed = |key: &str| vec![("idempotency-key", key.to_owned())];
     let mut owner_limits = limits.clone();
     owner_limits["tab_limit_micros"] = json!(20_000_000);
@@ -175,6 +176,13 @@ pub async fn samples(world: &World) -> Vec<Sample> {
             "/v1/cash-entries/DEPOSIT1/void",
             keyed("void-1"),
             json!({ "reason": "a mistake" }),
+        ),
+        sample(
+            "operator",
+            "POST",
+            "/v1/reconciliation/acknowledgements",
+            keyed("known-1"),
+            json!({ "paypal_id": "POUNDS1", "reason": "known" }),
         ),
         sample(
             "operator",
@@ -728,4 +736,39 @@ async fn ids_that_name_nothing_are_not_found() {
         }
     }
     world.assert_untouched(mark, "an id that names nothing");
+}
+
+/// A comparison that found `POUNDS1`, a payment in another currency.
+async fn keep_foreign_line(world: &World) {
+    use earnest_core::reconcile::{Foreign, Keep, Line, Report, Why};
+    let (from, id) = (world.clock.now(), "POUNDS1".to_owned());
+    let line = Line {
+        id,
+        why: Why::OtherCurrency,
+        code: Some("T0006".to_owned()),
+        code_says: None,
+        reference: None,
+        ours: None,
+        theirs: None,
+        foreign: Some(Foreign { currency: "GBP".to_owned(), gross_micros: 7_000_000 }),
+        at: None,
+    };
+    let report = Report {
+        from,
+        horizon: from,
+        books_micros: 0,
+        paypal_micros: None,
+        in_transit_micros: 0,
+        unexplained_micros: 0,
+        matched: 0,
+        netted_lines: 0,
+        acknowledged_lines: 0,
+        in_transit_lines: 0,
+        in_transit: Vec::new(),
+        unexplained_lines: 1,
+        unexplained: vec![line.clone()],
+    };
+    let (unexplained, next_earlier) = (vec![line], Vec::new());
+    let keep = Keep { report, unexplained, before: None, next_from: from, next_earlier };
+    world.earnest.app.store.submit(keep).await.unwrap();
 }

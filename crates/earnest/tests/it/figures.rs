@@ -84,8 +84,15 @@ impl Scrape {
         let mut moved = BTreeMap::new();
         for (name, value) in &self.0 {
             let by = value - before.get(name);
-            let own =
-                ["http_requests", "books_read", "writer_", "log_head", "paypal_", "wait_seconds"];
+            let own = [
+                "http_requests",
+                "books_read",
+                "writer_",
+                "log_head",
+                "paypal_",
+                "wait_seconds",
+                "age_seconds",
+            ];
             if by != 0.0 && !own.iter().any(|own| name.contains(own)) {
                 moved.insert(name.trim_start_matches("earnest_").to_owned(), by);
             }

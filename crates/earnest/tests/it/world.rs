@@ -156,9 +156,20 @@ impl World {
 
     /// Books in a file of its own and a simulator that outlives a [`World::kill`].
     pub async fn mortal(config: Config, sim: SimConfig, change: &Change) -> Self {
+        Self::later(config, sim, change, |_, _| {}).await
+    }
+
+    /// The same at a PayPal where something happened before there was an Earnest.
+    pub async fn later(
+        config: Config,
+        sim: SimConfig,
+        change: &Change,
+        before: impl FnOnce(&Sim, &TestClock),
+    ) -> Self {
         let clock = TestClock::new();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let sim = Sim::start(sim).await.unwrap();
+        before(&sim, &clock);
         let dir = tempfile::tempdir().unwrap();
         let config = Config {
             listen: own_address(),
