@@ -229,16 +229,19 @@ fn dress(routes: Router<App>, app: App) -> Router {
         .method_not_allowed_fallback(|| async {
             error::refuse(Code::MethodNotAllowed, "the method is not allowed here")
         })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            error::refuse(Code::Internal, "the request was not carried out").into_response()
-        }))
-        .layer(from_fn_with_state(app.clone(), crate::front::guard))
-        .layer(from_fn_with_state(app.clone(), trace))
+        // As one layer: each by itself is copied and boxed anew for every request.
+        .layer((
+            from_fn_with_state(app.clone(), edge),
+            CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+                error::refuse(Code::Internal, "the request was not carried out").into_response()
+            }),
+        ))
         .with_state(app)
 }
 
-/// Names the exchange, and writes a refused answer as a problem document that carries the name.
-async fn trace(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Names the exchange, counts it for its address, and writes a refused answer as a problem document
+/// that carries the name.
+async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let trace = TraceId::new(app.seed()).to_string();
     let begun = std::time::Instant::now();
     let method = request.method().clone();
@@ -251,11 +254,13 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
     let page = pages::is_page(request.uri().path());
     // With a key nothing is kept by caches anyway (RFC 9111, 3.5); with a cookie it may be.
     let by_cookie = request.headers().contains_key(header::COOKIE);
-    let mut response = if acceptable(&request) {
-        next.run(request).instrument(span).await
-    } else {
+    let mut response = if !acceptable(&request) {
         error::refuse(Code::NotAcceptable, "this API answers in JSON, lists in CSV too")
             .into_response()
+    } else if let Err(refusal) = app.front.enter(&mut request) {
+        error::ApiError::from(refusal).into_response()
+    } else {
+        next.run(request).instrument(span).await
     };
     if let Some(refusal) = refused(&mut response) {
         let headers = std::mem::take(response.headers_mut());

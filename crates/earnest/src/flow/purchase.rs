@@ -64,14 +64,15 @@ fn check_scheme(app: &App, quote: &Quote) -> Result<(), Refusal> {
 }
 
 fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
-    let marked = Seed { random: mark(agent, request_id), ..app.seed() };
+    let [hold, voucher, tab, carry, approval] = app.seeds();
+    let marked = Seed { random: mark(agent, request_id), ..hold };
     FreshIds {
         purchase: PurchaseId::new(marked),
-        hold: TransferId::new(app.seed()),
-        voucher: VoucherId::new(app.seed()),
-        tab: TabId::new(app.seed()),
-        carry: TransferId::new(app.seed()),
-        approval: ApprovalId::new(app.seed()),
+        hold: TransferId::new(hold),
+        voucher: VoucherId::new(voucher),
+        tab: TabId::new(tab),
+        carry: TransferId::new(carry),
+        approval: ApprovalId::new(approval),
     }
 }
 
