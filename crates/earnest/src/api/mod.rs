@@ -76,8 +76,18 @@ impl utoipa::Modify for Security {
     }
 }
 
+/// Every route, described.
 fn described() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
+        .merge(buying())
+        .merge(taking_part())
+        .merge(operating())
+        .merge(telling())
+}
+
+/// What an agent buys, what stands in its way, and what is owed for it.
+fn buying() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(purchases::authorize))
         .routes(routes!(purchases::list))
         .routes(routes!(purchases::get))
@@ -98,6 +108,13 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(methods::begin, methods::list))
         .routes(routes!(methods::get, methods::remove))
         .routes(routes!(methods::confirm))
+        .routes(routes!(methods::payer_returned))
+        .routes(routes!(methods::payer_cancelled))
+}
+
+/// Owners, agents, sellers, and what each of them allows.
+fn taking_part() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(parties::create_owner, parties::owners))
         .routes(routes!(parties::owner))
         .routes(routes!(parties::pause_owner))
@@ -123,6 +140,11 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(sellers::put_origin))
         .routes(routes!(sellers::prove_origin))
         .routes(routes!(sellers::lines))
+}
+
+/// What the operator sees and decides: books, PayPal, what was lost, keys.
+fn operating() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(ledger::accounts))
         .routes(routes!(ledger::transfers))
         .routes(routes!(ledger::trial_balance))
@@ -143,6 +165,13 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(restore::decide))
         .routes(routes!(keys::list))
         .routes(routes!(keys::rotate))
+        .routes(routes!(metrics::show))
+        .routes(routes!(paypal::webhook))
+}
+
+/// What is told: events, receipts, this description.
+fn telling() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(events::stream))
         .routes(routes!(hooks::create, hooks::list))
         .routes(routes!(hooks::get, hooks::remove))
@@ -155,10 +184,6 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(wellknown::healthz))
         .routes(routes!(wellknown::readyz))
         .routes(routes!(wellknown::problem))
-        .routes(routes!(metrics::show))
-        .routes(routes!(paypal::webhook))
-        .routes(routes!(methods::payer_returned))
-        .routes(routes!(methods::payer_cancelled))
         .routes(routes!(describe))
 }
 
