@@ -171,6 +171,8 @@ impl Unit for Authorize {
         touches.row::<ReportClock>(ReportClock::ID);
         touch_place(&mut touches, view, self.owner, self.ids.tab, self.ids.carry);
         touches.row::<Agent>(self.agent);
+        // Named at once, not when the owner is known: every round of naming costs a look at all.
+        touches.row::<Policy>(PolicySubject::Owner(self.owner));
         touches.row::<Policy>(PolicySubject::Agent(self.agent));
         touches.row::<RateWindow>(self.agent);
         self.touch_purchase(&mut touches, view);

@@ -64,11 +64,15 @@ fn letter_of(digit: u64) -> u8 {
 }
 
 fn write_text(prefix: &str, value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // In one piece, so that a `String` being written to grows once.
+    // In one piece, so that a `String` being written to grows once; in two copies, since a chain of
+    // iterators took longer than all the letters.
     let mut text = [b'_'; 4 + TEXT_LENGTH];
-    let source = prefix.bytes().take(3).chain([b'_']).chain(encode(value));
-    for (to, from) in text.iter_mut().zip(source) {
-        *to = from;
+    if let (Some(kind), Some(rest)) = (prefix.as_bytes().first_chunk::<3>(), text.last_chunk_mut())
+    {
+        *rest = encode(value);
+        if let Some(start) = text.first_chunk_mut() {
+            *start = *kind;
+        }
     }
     // Only letters of the alphabet and a prefix, all of them ASCII.
     f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)

@@ -501,7 +501,7 @@ fn budget_caps(facts: &Facts<'_>, price: Micros, zone: &Zone, now: Timestamp) ->
         }
         let (whose, what) = budget.words();
         // Of purchases there are so many, of money so much.
-        let in_money = counts == price;
+        let in_money = budget.is_money();
         let say = |amount: Micros| {
             if in_money { amount.to_string() } else { amount.get().to_string() }
         };

@@ -289,9 +289,14 @@ impl View {
 
     /// For `touches`: the row if it was loaded already and exists.
     pub fn peek<R: Record>(&self, id: impl fmt::Display) -> Option<&R> {
-        let id = id.to_string();
-        let (_, row) = self.rows.iter().find(|(k, _)| k.kind == R::KIND && k.id == id)?;
-        row.as_ref()?.downcast_ref()
+        self.find::<R>(&id)?.as_ref()?.downcast_ref()
+    }
+
+    /// The row of a kind and an id, absent or present; `None` where it was not touched.
+    fn find<R: Record>(&self, id: &impl fmt::Display) -> Option<&Option<Loaded>> {
+        let id = IdText::new(id);
+        let found = self.rows.iter().find(|(k, _)| k.kind == R::KIND && id.is(&k.id));
+        found.map(|(_, row)| row)
     }
 
     /// For `touches`: the hold if it was loaded already and exists.
@@ -304,10 +309,7 @@ impl View {
     /// # Errors
     /// [`Stop::Bug`] when the unit did not declare that it touches it.
     pub fn row<R: Record>(&self, id: impl fmt::Display) -> Result<Option<&R>, Stop> {
-        let id = id.to_string();
-        let found = self.rows.iter().find(|(k, _)| k.kind == R::KIND && k.id == id);
-        let (_, row) = found.ok_or_else(|| Stop::undeclared(R::KIND, &id))?;
-        match row {
+        match self.find::<R>(&id).ok_or_else(|| Stop::undeclared(R::KIND, &id))? {
             None => Ok(None),
             Some(row) => {
                 let row = row.downcast_ref();
@@ -322,7 +324,6 @@ impl View {
     /// # Errors
     /// [`Stop::Bug`] when it does not, or was not declared.
     pub fn need<R: Record>(&self, id: impl fmt::Display) -> Result<&R, Stop> {
-        let id = id.to_string();
         let row = self.row::<R>(&id)?;
         row.ok_or_else(|| Stop::Bug(format!("row {}/{id} is missing", R::KIND)))
     }
@@ -343,6 +344,39 @@ impl View {
     pub fn totals(&self, id: AccountId) -> Result<Totals, Stop> {
         let found = self.accounts.iter().find(|(k, _)| *k == id);
         found.map(|(_, totals)| *totals).ok_or_else(|| Stop::undeclared("account", id))
+    }
+}
+
+/// An id's text while it is looked for: views are asked dozens of times a unit, and nearly every id
+/// fits without a place on the heap.
+struct IdText {
+    short: [u8; 64],
+    length: usize,
+    long: String,
+}
+
+impl IdText {
+    fn new(id: &impl fmt::Display) -> Self {
+        let mut text = Self { short: [0; 64], length: 0, long: String::new() };
+        if fmt::Write::write_fmt(&mut text, format_args!("{id}")).is_err() {
+            text.long = id.to_string();
+        }
+        text
+    }
+
+    fn is(&self, id: &str) -> bool {
+        let short = self.short.get(..self.length).filter(|_| self.long.is_empty());
+        short.unwrap_or(self.long.as_bytes()) == id.as_bytes()
+    }
+}
+
+impl fmt::Write for IdText {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let end = self.length.saturating_add(part.len());
+        let room = self.short.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 

@@ -158,7 +158,7 @@ fn bare_sqlite(books: &Path, path: &Path, batch: u64) -> Result<Round, BenchErro
     let conn = Connection::open(path)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     conn.pragma_update(None, "synchronous", "FULL")?;
-    conn.pragma_update(None, "cache_size", -64 * 1024)?;
+    conn.pragma_update(None, "cache_size", crate::sqlite::CACHE_SIZE)?;
     conn.pragma_update(None, "wal_autocheckpoint", 8192)?;
     conn.execute_batch(include_str!("sqlite/0001_books.sql"))?;
     let (start, cpu) = (Instant::now(), cpu_time());

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -66,7 +66,6 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Serves until told to stop, then finishes what is under way.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
-    let router = router.layer(Extension(BodyTimeout(limits.body)));
     let places = Arc::new(Semaphore::new(limits.connections));
     let open = TaskTracker::new();
     while !stop.is_cancelled() {
@@ -119,7 +118,9 @@ async fn connection(
         .max_headers(limits.headers)
         .max_buf_size(limits.head_bytes);
     let service = MapRequest::new(router, move |mut request: http::Request<_>| {
-        request.extensions_mut().insert(Peer(peer));
+        let beside = request.extensions_mut();
+        beside.insert(Peer(peer));
+        beside.insert(BodyTimeout(limits.body));
         request
     });
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));

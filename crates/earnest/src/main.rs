@@ -6,6 +6,11 @@ use std::process::ExitCode;
 use earnest::cli::{parse, run};
 use tracing_subscriber::EnvFilter;
 
+/// Requests are freed by another thread than made them (the writer's), which the system's allocator
+/// pays for with locks: about a seventh of all processor time under load.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,

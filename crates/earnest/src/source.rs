@@ -19,18 +19,30 @@ pub fn machine_clock() -> Clock {
 /// would be worse than stopping.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
+    fill(&mut bytes);
+    bytes
+}
+
+fn fill(bytes: &mut [u8]) {
     #[expect(
         clippy::expect_used,
         reason = "without randomness every id and key would be guessable"
     )]
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
+    getrandom::fill(bytes).expect("the operating system gives random bytes");
 }
 
 /// What a new id is made of, now.
 pub fn seed(clock: &Clock) -> Seed {
+    let [seed] = seeds(clock);
+    seed
+}
+
+/// What so many new ids are made of, now: asked of the operating system once.
+pub fn seeds<const N: usize>(clock: &Clock) -> [Seed; N] {
     let unix_ms = u64::try_from(clock().as_millisecond()).unwrap_or(0);
-    Seed { unix_ms, random: u128::from_be_bytes(random_bytes::<16>()) }
+    let mut drawn = [[0; 16]; N];
+    fill(drawn.as_flattened_mut());
+    drawn.map(|random| Seed { unix_ms, random: u128::from_be_bytes(random) })
 }
 
 /// A secret or token: 256 random bits as 64 hex digits.

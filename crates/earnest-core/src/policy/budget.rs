@@ -32,6 +32,8 @@ pub struct SellerBudget {
 pub struct Budget {
     /// Where its use is counted.
     pub account: AccountId,
+    /// What is counted there: money or purchases, and of what.
+    pub counted: Counted,
     /// The most.
     pub cap: Micros,
     /// The reason of a refusal.
@@ -44,7 +46,16 @@ const ONE_USE: Micros = Micros::constant(1);
 impl Budget {
     /// What of a purchase counts here: its price, or that it was made.
     pub fn counts(&self, price: Micros) -> Micros {
-        counts(self.account.account, price)
+        counted_as(self.counted, price)
+    }
+
+    /// Whether money is counted: not to be told from what a price counts as, since a price may be as
+    /// small as one use.
+    pub const fn is_money(&self) -> bool {
+        match self.counted {
+            Counted::Seller(_) | Counted::Spend(_) => true,
+            Counted::Uses(_) => false,
+        }
     }
 
     /// Whose cap it is and in which window, for messages.
@@ -84,8 +95,15 @@ impl Budget {
 /// What a purchase of this price counts as on a limit account.
 pub(crate) fn counts(account: Account, price: Micros) -> Micros {
     match account {
-        Account::Limit(_, Window::Budget(Counted::Uses(_), _)) => ONE_USE,
+        Account::Limit(_, Window::Budget(counted, _)) => counted_as(counted, price),
         _ => price,
+    }
+}
+
+fn counted_as(counted: Counted, price: Micros) -> Micros {
+    match counted {
+        Counted::Seller(_) | Counted::Spend(_) => price,
+        Counted::Uses(_) => ONE_USE,
     }
 }
 
@@ -114,7 +132,7 @@ fn of(limits: &Limits, subject: Subject, seller: SellerId, day: Date, found: &mu
         let account = Account::Limit(subject, Window::Budget(counted, every.of(day))).usd();
         // Two constraints of one text are one.
         if !found.iter().any(|known: &Budget| known.account == account) {
-            found.push(Budget { account, cap, reason });
+            found.push(Budget { account, counted, cap, reason });
         }
     };
     for budget in limits.seller_budgets.iter().flatten().filter(|it| it.seller == seller) {

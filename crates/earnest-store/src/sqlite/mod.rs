@@ -11,6 +11,8 @@ mod read;
 mod write;
 
 pub use copy::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
+#[cfg(feature = "bench")]
+pub(crate) use open::CACHE_SIZE;
 pub(crate) use open::SqliteOptions;
 pub(crate) use pool::Pool;
 pub(crate) use write::Sqlite;

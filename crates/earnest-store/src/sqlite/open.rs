@@ -15,6 +15,11 @@ const MIGRATIONS: &[&str] = &[include_str!("0001_books.sql")];
 /// SQLite's own default, which its write-ahead log counts in.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
+/// The writer's cache, in KiB since it is negative. The pages that random keys fall into should stay
+/// in memory; but SQLite looks through its whole cache after every commit that moved pages about, so
+/// that a larger one costs more than the pages it spares (which the system has in memory anyway).
+pub(crate) const CACHE_SIZE: i64 = -16 * 1024;
+
 /// What of [`Options`] concerns the file.
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteOptions {
@@ -131,8 +136,7 @@ fn prepare(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     // past 64 KiB; with MEMORY it is many small pieces, which costs more than all else it does.
     conn.pragma_update(None, "temp_store", "FILE")?;
     conn.pragma_update(None, "trusted_schema", false)?;
-    // In KiB when negative: the pages that random keys fall into should stay in memory.
-    conn.pragma_update(None, "cache_size", -64 * 1024)?;
+    conn.pragma_update(None, "cache_size", CACHE_SIZE)?;
     if let Some(bytes) = options.max_bytes {
         let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX);
         conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;

@@ -5,6 +5,7 @@
 //! is read here instead: one pass refuses members written twice and deep nesting, a second one
 //! reads the value and takes only objects for structs and only texts for names.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -34,6 +35,10 @@ pub(super) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String>
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     T::deserialize(Exact(&mut reader)).map_err(|why| format!("the body does not fit: {why}"))
 }
+
+/// The name of a member; where nothing in it is escaped, as it stands in the text.
+#[derive(serde::Deserialize, PartialEq, Eq, Hash)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Walks a JSON value and refuses members written twice and deep nesting.
 struct Walk {
@@ -84,8 +89,8 @@ impl<'de> Visitor<'de> for Walk {
         Ok(())
     }
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut names = HashSet::<String>::new();
-        while let Some(name) = members.next_key::<String>()? {
+        let mut names = HashSet::new();
+        while let Some(Name(name)) = members.next_key()? {
             if names.len() >= MAX_MEMBERS {
                 return Err(A::Error::custom("more than 1000 members in one object"));
             }

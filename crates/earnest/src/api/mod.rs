@@ -77,8 +77,18 @@ impl utoipa::Modify for Security {
     }
 }
 
+/// Every route, described.
 fn described() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
+        .merge(buying())
+        .merge(taking_part())
+        .merge(operating())
+        .merge(telling())
+}
+
+/// What an agent buys, what stands in its way, and what is owed for it.
+fn buying() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(purchases::authorize))
         .routes(routes!(purchases::list))
         .routes(routes!(purchases::get))
@@ -99,6 +109,13 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(methods::begin, methods::list))
         .routes(routes!(methods::get, methods::remove))
         .routes(routes!(methods::confirm))
+        .routes(routes!(methods::payer_returned))
+        .routes(routes!(methods::payer_cancelled))
+}
+
+/// Owners, agents, sellers, and what each of them allows.
+fn taking_part() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(parties::create_owner, parties::owners))
         .routes(routes!(parties::owner))
         .routes(routes!(parties::pause_owner))
@@ -124,6 +141,11 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(sellers::put_origin))
         .routes(routes!(sellers::prove_origin))
         .routes(routes!(sellers::lines))
+}
+
+/// What the operator sees and decides: books, PayPal, what was lost, keys.
+fn operating() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(ledger::accounts))
         .routes(routes!(ledger::transfers))
         .routes(routes!(ledger::trial_balance))
@@ -145,6 +167,13 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(restore::decide))
         .routes(routes!(keys::list))
         .routes(routes!(keys::rotate))
+        .routes(routes!(metrics::show))
+        .routes(routes!(paypal::webhook))
+}
+
+/// What is told: events, receipts, this description.
+fn telling() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
         .routes(routes!(events::stream))
         .routes(routes!(hooks::create, hooks::list))
         .routes(routes!(hooks::get, hooks::remove))
@@ -157,10 +186,6 @@ fn described() -> OpenApiRouter<App> {
         .routes(routes!(wellknown::healthz))
         .routes(routes!(wellknown::readyz))
         .routes(routes!(wellknown::problem))
-        .routes(routes!(metrics::show))
-        .routes(routes!(paypal::webhook))
-        .routes(routes!(methods::payer_returned))
-        .routes(routes!(methods::payer_cancelled))
         .routes(routes!(describe))
 }
 
@@ -231,16 +256,19 @@ fn dress(routes: Router<App>, app: App) -> Router {
         .method_not_allowed_fallback(|| async {
             error::refuse(Code::MethodNotAllowed, "the method is not allowed here")
         })
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            error::refuse(Code::Internal, "the request was not carried out").into_response()
-        }))
-        .layer(from_fn_with_state(app.clone(), crate::front::guard))
-        .layer(from_fn_with_state(app.clone(), trace))
+        // As one layer: each by itself is copied and boxed anew for every request.
+        .layer((
+            from_fn_with_state(app.clone(), edge),
+            CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+                error::refuse(Code::Internal, "the request was not carried out").into_response()
+            }),
+        ))
         .with_state(app)
 }
 
-/// Names the exchange, and writes a refused answer as a problem document that carries the name.
-async fn trace(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Names the exchange, counts it for its address, and writes a refused answer as a problem document
+/// that carries the name.
+async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let trace = TraceId::new(app.seed()).to_string();
     let begun = std::time::Instant::now();
     let method = request.method().clone();
@@ -253,11 +281,13 @@ async fn trace(State(app): State<App>, request: Request, next: Next) -> Response
     let page = pages::is_page(request.uri().path());
     // With a key nothing is kept by caches anyway (RFC 9111, 3.5); with a cookie it may be.
     let by_cookie = request.headers().contains_key(header::COOKIE);
-    let mut response = if acceptable(&request) {
-        next.run(request).instrument(span).await
-    } else {
+    let mut response = if !acceptable(&request) {
         error::refuse(Code::NotAcceptable, "this API answers in JSON, lists in CSV too")
             .into_response()
+    } else if let Err(refusal) = app.front.enter(&mut request) {
+        error::ApiError::from(refusal).into_response()
+    } else {
+        next.run(request).instrument(span).await
     };
     if let Some(refusal) = refused(&mut response) {
         let headers = std::mem::take(response.headers_mut());

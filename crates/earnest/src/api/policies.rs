@@ -261,5 +261,5 @@ pub async fn dry_run(
         flow::dry_run(&app, owner, &row, &limits, days)
     });
     let tried = tried.await.map_err(|_| refuse(Code::Internal, "the dry run broke off"))??;
-    Ok(axum::Json(tried))
+    Ok(axum::Json(view::dry_run(&tried)))
 }

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::ledger::Account;
+use earnest_core::money::Micros;
 use earnest_core::party::{Agent, ApiKey, Owner, Seller};
+use earnest_core::policy::dry_run::{Tried, Verdict};
 use earnest_core::policy::{Limits, Policy};
+use earnest_core::problem::Refusal;
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
@@ -18,6 +21,10 @@ use utoipa::ToSchema;
 use super::csv::Columns;
 use super::error::ApiResult;
 use crate::app::App;
+use crate::flow::policy::DryRun;
+
+/// The most purchases of a dry run that are listed one by one.
+const MAX_LISTED: usize = 100;
 
 /// Some of a list.
 #[derive(Serialize, ToSchema)]
@@ -689,6 +696,65 @@ pub struct TriedView {
     pub would: String,
     /// Why it would have been refused.
     pub why: Option<String>,
+}
+
+/// What became of a trial, summed up.
+pub fn dry_run(run: &DryRun) -> DryRunView {
+    let tried = &run.tried;
+    let of = |verdict: fn(&Tried) -> &Verdict| {
+        let mut view = VerdictView::default();
+        let mut spent = Micros::ZERO;
+        for one in tried {
+            match verdict(one) {
+                Verdict::Allowed => {
+                    view.allowed = view.allowed.saturating_add(1);
+                    spent = spent.checked_add(one.cost).unwrap_or(Micros::MAX);
+                }
+                Verdict::Waiting => view.waiting = view.waiting.saturating_add(1),
+                Verdict::Denied(why) => {
+                    let count = view.denied.entry(reason_of(why)).or_default();
+                    *count = count.saturating_add(1);
+                }
+            }
+        }
+        view.spent_micros = spent.get();
+        view
+    };
+    let changed = tried.iter().rev().filter(|one| word(&one.was) != word(&one.would));
+    let listed = changed.clone().take(MAX_LISTED).map(|one| TriedView {
+        purchase: one.purchase.to_string(),
+        agent: one.agent.to_string(),
+        at: one.at.to_string(),
+        price_micros: one.price.get(),
+        was: word(&one.was),
+        would: word(&one.would),
+        why: match &one.would {
+            Verdict::Denied(why) => Some(why.detail.clone()),
+            _ => None,
+        },
+    });
+    DryRunView {
+        since: run.since.to_string(),
+        purchases: tried.len(),
+        truncated: run.truncated,
+        was: of(|one| &one.was),
+        would: of(|one| &one.would),
+        changed: changed.clone().count(),
+        changes: listed.collect(),
+    }
+}
+
+fn reason_of(why: &Refusal) -> String {
+    why.reason.map_or_else(|| why.code.as_str(), |reason| reason.as_str()).to_owned()
+}
+
+/// `allowed`, `waiting`, or the reason of a refusal.
+fn word(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Allowed => "allowed".to_owned(),
+        Verdict::Waiting => "waiting".to_owned(),
+        Verdict::Denied(why) => reason_of(why),
+    }
 }
 
 /// Where a receipt of a settlement is shown, if it is signed.

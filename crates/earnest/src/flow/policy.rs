@@ -3,27 +3,33 @@
 use std::collections::BTreeMap;
 
 use earnest_core::id::{AgentId, OwnerId};
-use earnest_core::money::Micros;
 use earnest_core::party::{Agent, Owner};
-use earnest_core::policy::dry_run::{Trial, Tried, Verdict};
+use earnest_core::policy::dry_run::{Trial, Tried};
 use earnest_core::policy::{Limits, Policy, PolicySubject};
-use earnest_core::problem::Refusal;
+use earnest_core::problem::Code;
 use earnest_core::purchase::Purchase;
 use earnest_core::time::{Timestamp, after};
 
 use crate::api::auth::not_here;
-use crate::api::error::ApiResult;
-use crate::api::view::{DryRunView, TriedView, VerdictView};
+use crate::api::error::{ApiResult, refuse};
 use crate::app::App;
 
 /// How far back a dry run may look.
 pub const MAX_DAYS: u8 = 30;
 /// The most purchases that are tried: the newest.
 const MAX_PURCHASES: usize = 20_000;
-/// The most that are listed one by one: the newest whose verdict would have been another.
-const MAX_LISTED: usize = 100;
 /// How many rows are read at once.
 const PAGE: usize = 1_000;
+
+/// What became of a trial.
+pub struct DryRun {
+    /// Every purchase with both verdicts, oldest first.
+    pub tried: Vec<Tried>,
+    /// From when on.
+    pub since: Timestamp,
+    /// Whether there were more, of which only the newest were tried.
+    pub truncated: bool,
+}
 
 /// Tries `limits` for the subject of `row` on the purchases of the last days. What an owner's other
 /// agents bought counts under the owner's limits, and is reported where the owner's are tried.
@@ -36,7 +42,7 @@ pub fn dry_run(
     row: &Policy,
     limits: &Limits,
     days: u8,
-) -> ApiResult<DryRunView> {
+) -> ApiResult<DryRun> {
     let reader = app.store.reader();
     let since = after(app.now(), -i64::from(days).saturating_mul(86_400));
     let (purchases, truncated) = bought(app, owner, since)?;
@@ -57,7 +63,8 @@ pub fn dry_run(
             agents.insert(agent.id, agent);
         }
     }
-    let limits = serde_json::to_value(limits).unwrap_or_default();
+    let limits = serde_json::to_value(limits);
+    let limits = limits.map_err(|why| refuse(Code::Internal, &format!("the limits: {why}")))?;
     let tried = Policy { limits, read: Default::default(), ..row.clone() };
     policies.insert(row.subject.to_string(), tried);
     let owner = reader.row::<Owner>(owner)?.ok_or_else(not_here)?;
@@ -66,7 +73,7 @@ pub fn dry_run(
     if let PolicySubject::Agent(agent) = row.subject {
         tried.retain(|one| one.agent == agent);
     }
-    Ok(sum_up(&tried, since, truncated))
+    Ok(DryRun { tried, since, truncated })
 }
 
 /// What was asked for since then, oldest first, and whether there was more than is tried.
@@ -89,62 +96,5 @@ fn bought(app: &App, owner: OwnerId, since: Timestamp) -> ApiResult<(Vec<Purchas
             return Ok((found, false));
         }
         cursor = page.next;
-    }
-}
-
-fn sum_up(tried: &[Tried], since: Timestamp, truncated: bool) -> DryRunView {
-    let of = |verdict: fn(&Tried) -> &Verdict| {
-        let mut view = VerdictView::default();
-        let mut spent = Micros::ZERO;
-        for one in tried {
-            match verdict(one) {
-                Verdict::Allowed => {
-                    view.allowed = view.allowed.saturating_add(1);
-                    spent = spent.checked_add(one.cost).unwrap_or(Micros::MAX);
-                }
-                Verdict::Waiting => view.waiting = view.waiting.saturating_add(1),
-                Verdict::Denied(why) => {
-                    let count = view.denied.entry(reason(why)).or_default();
-                    *count = count.saturating_add(1);
-                }
-            }
-        }
-        view.spent_micros = spent.get();
-        view
-    };
-    let changed = tried.iter().rev().filter(|one| word(&one.was) != word(&one.would));
-    let listed = changed.clone().take(MAX_LISTED).map(|one| TriedView {
-        purchase: one.purchase.to_string(),
-        agent: one.agent.to_string(),
-        at: one.at.to_string(),
-        price_micros: one.price.get(),
-        was: word(&one.was),
-        would: word(&one.would),
-        why: match &one.would {
-            Verdict::Denied(why) => Some(why.detail.clone()),
-            _ => None,
-        },
-    });
-    DryRunView {
-        since: since.to_string(),
-        purchases: tried.len(),
-        truncated,
-        was: of(|one| &one.was),
-        would: of(|one| &one.would),
-        changed: changed.clone().count(),
-        changes: listed.collect(),
-    }
-}
-
-fn reason(why: &Refusal) -> String {
-    why.reason.map_or_else(|| why.code.as_str(), |reason| reason.as_str()).to_owned()
-}
-
-/// `allowed`, `waiting`, or the reason of a refusal.
-fn word(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Allowed => "allowed".to_owned(),
-        Verdict::Waiting => "waiting".to_owned(),
-        Verdict::Denied(why) => reason(why),
     }
 }

@@ -56,22 +56,27 @@ pub async fn authorize(
 
 /// Plain http is good enough only on loopback, and only where the operator allows it.
 fn check_scheme(app: &App, quote: &Quote) -> Result<(), Refusal> {
+    // A quote that was read has its URL in its canonical spelling.
+    if quote.request.url.starts_with("https://") {
+        return Ok(());
+    }
     let url = earnest_core::quote::canonical_url(&quote.request.url)?;
-    if url.scheme() == "https" || (app.allow_loopback && is_loopback(&url)) {
+    if app.allow_loopback && is_loopback(&url) {
         return Ok(());
     }
     Err(Refusal::new(Code::UrlInvalid, "the quoted URL must begin with https://"))
 }
 
 fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
-    let marked = Seed { random: mark(agent, request_id), ..app.seed() };
+    let [hold, voucher, tab, carry, approval] = app.seeds();
+    let marked = Seed { random: mark(agent, request_id), ..hold };
     FreshIds {
         purchase: PurchaseId::new(marked),
-        hold: TransferId::new(app.seed()),
-        voucher: VoucherId::new(app.seed()),
-        tab: TabId::new(app.seed()),
-        carry: TransferId::new(app.seed()),
-        approval: ApprovalId::new(app.seed()),
+        hold: TransferId::new(hold),
+        voucher: VoucherId::new(voucher),
+        tab: TabId::new(tab),
+        carry: TransferId::new(carry),
+        approval: ApprovalId::new(approval),
     }
 }
 

@@ -6,16 +6,12 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::extract::Request;
 use earnest_core::problem::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 
 use self::address::{Hops, Networks};
 use self::limit::{Beat, Limit};
-use crate::api::error::ApiError;
-use crate::app::App;
 use crate::listen::Peer;
 use crate::source::Clock;
 
@@ -137,16 +133,21 @@ impl Front {
         }
     }
 
-    /// Counts a request for its address, and says which that is.
-    fn enter(&self, request: &Request) -> Result<Option<ClientAddress>, Refusal> {
+    /// Counts a request for its address, before anything else looks at it, and puts [`ClientAddress`]
+    /// beside it.
+    ///
+    /// # Errors
+    /// `rate_limited`.
+    pub fn enter(&self, request: &mut Request) -> Result<(), Refusal> {
         // None where no listener stands before the router, as in a test of it.
-        let Some(Peer(peer)) = request.extensions().get::<Peer>().copied() else { return Ok(None) };
+        let Some(Peer(peer)) = request.extensions().get::<Peer>().copied() else { return Ok(()) };
         let client = self.hops.client(peer, request.headers());
         // A proxy on an uncounted address still has its clients counted.
         if client != peer.to_canonical() || !self.uncounted.contains(peer) {
             self.addresses.count(address::household(client), "address").map_err(too_many)?;
         }
-        Ok(Some(ClientAddress(client)))
+        request.extensions_mut().insert(ClientAddress(client));
+        Ok(())
     }
 
     /// Counts a request for a credential that was found good.
@@ -175,16 +176,4 @@ fn too_many(full: limit::Full) -> Refusal {
     Refusal::new(Code::RateLimited, why)
         .with("limit_per_minute", full.per_minute)
         .retry_after(full.retry_after_seconds)
-}
-
-/// Counts every request for its address, before anything else looks at it.
-pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match app.front.enter(&request) {
-        Ok(Some(client)) => {
-            request.extensions_mut().insert(client);
-            next.run(request).await
-        }
-        Ok(None) => next.run(request).await,
-        Err(refusal) => ApiError::from(refusal).into_response(),
-    }
 }

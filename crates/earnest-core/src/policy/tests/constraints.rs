@@ -173,6 +173,22 @@ fn budgets_count_apart_for_owner_agent_seller_window_and_constraint() {
     assert!(capitals.parse::<crate::ledger::Account>().is_err());
 }
 
+/// A price of one micro-unit counts as much as one use does; what is said must still not be money.
+#[test]
+fn a_number_of_purchases_is_not_money_however_small_the_price() {
+    let daily =
+        kind("payment.agent_recurrence", json!({ "frequency": "DAILY", "max_occurrences": 3 }));
+    let limits = json!({ "constraints": [daily] });
+    let mut case = fine();
+    case.price = Price::Fixed(micros(1));
+    case.agent_limits = Some(limits.clone());
+    case.budgets = met(&json!({}), &limits).into_iter().map(|it| (it, micros(3))).collect();
+    let Decision::Deny(why) = verdict(&case) else { panic!("used up") };
+    let said = serde_json::to_value(&why).unwrap().to_string();
+    assert!(why.detail.ends_with("is 1, of which 3 is used"), "{}", why.detail);
+    assert!(!said.contains('$') && !said.contains("price"), "{said}");
+}
+
 #[test]
 fn a_budget_binds_to_the_micro_and_says_when_there_is_room_again() {
     let seller = SellerId::from_value(3).to_string();
