@@ -28,6 +28,7 @@ pub mod hook;
 pub mod id;
 pub mod intent;
 pub mod invariant;
+pub mod job;
 pub mod jws;
 pub mod ledger;
 pub mod lost;
