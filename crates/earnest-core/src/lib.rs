@@ -50,6 +50,7 @@ pub mod report;
 pub mod reversal;
 pub mod settings;
 pub mod settlement;
+pub mod signing;
 mod shown;
 pub mod sign_in;
 pub mod suspense;

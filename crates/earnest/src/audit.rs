@@ -33,6 +33,7 @@ use earnest_core::reconcile::Reconciliation;
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
+use earnest_core::signing::SealedKey;
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::time::Timestamp;
@@ -43,7 +44,6 @@ use earnest_store::{LogEntry, ReadError, Snapshot};
 
 use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
-use crate::signing::SealedKey;
 
 /// How many rows are read at once.
 const MANY: usize = 1_000;
