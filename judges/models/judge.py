@@ -147,7 +147,7 @@ def other(tally, programs, doctor):
         ("mock-delay", 1, "schema", known),
         ("mock-400", 1, "refused", 0),
         ("mock-401", 4, "refused", 0),
-        ("mock-429", 1, "rate_limited", 0),
+        ("mock-429", 1, "throttled", 0),
         ("mock-500", 1, "failed", None),
         ("mock-503", 1, "failed", None),
     ]:

@@ -1,13 +1,14 @@
 //! Kinds of events that want a person: money that moved at PayPal unasked, books that differ or were
-//! restored, keys that changed.
+//! restored, jobs that died. What was done on purpose, by somebody who knows, is a notice.
 
 /// Every kind of alarm, sorted. What watches for them can begin before the first one comes; a test
 /// compares the list with what the source emits.
-pub const KINDS: [&str; 20] = [
+pub const KINDS: [&str; 18] = [
     "alarm.balance_differs",
     "alarm.capture_given_back",
     "alarm.capture_of_closed_intent",
     "alarm.dispute_money_withheld",
+    "alarm.job_died",
     "alarm.lost_capture_unplaced",
     "alarm.lost_purchase_reported",
     "alarm.model_cost_above_reserve",
@@ -15,13 +16,10 @@ pub const KINDS: [&str; 20] = [
     "alarm.origin_lost",
     "alarm.payment_unasked",
     "alarm.paypal_look_overdue",
-    "alarm.quarantine_lifted",
     "alarm.reconciliation_more_unexplained",
     "alarm.reconciliation_unexplained",
-    "alarm.restored",
     "alarm.reversal_above_capture",
     "alarm.reversal_recorded_by_hand",
     "alarm.settlement_refused",
-    "alarm.signing_key_rotated",
     "alarm.webhook_not_followed_up",
 ];

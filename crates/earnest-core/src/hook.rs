@@ -354,8 +354,21 @@ impl Unit for SetHook {
         let row = row.filter(live).ok_or_else(not_found)?;
         let enabled = row.state != HookState::Active && self.state == HookState::Active;
         let since = if enabled { self.head.max(row.since) } else { row.since };
+        let kind = match &self.state {
+            _ if row.state == self.state => None,
+            HookState::Active => Some("webhook.enabled"),
+            HookState::Disabled { .. } => Some("webhook.disabled"),
+            HookState::Removed => Some("webhook.removed"),
+        };
         let row = Hook { state: self.state.clone(), since, ..row.clone() };
         let mut effects = Effects::answer(row.clone());
+        if let Some(kind) = kind {
+            let mut data = json!({ "webhook": row.id, "url": row.url });
+            if let (HookState::Disabled { why }, Some(data)) = (&row.state, data.as_object_mut()) {
+                data.insert("why".to_owned(), json!(why));
+            }
+            effects.event(kind, &[&row.of], data);
+        }
         if row.state == HookState::Removed {
             let count = view.row::<HookCount>(self.of)?.map_or(0, |row| row.count);
             effects.put(HookCount { of: self.of, count: count.saturating_sub(1) })?;
@@ -482,6 +495,40 @@ impl Unit for ClaimDelivery {
         row.next_at = after(now, CLAIM_SECONDS);
         let mut effects = Effects::answer(Some((row.clone(), hook.clone())));
         effects.put(row)?;
+        Ok(effects)
+    }
+}
+
+/// Gives back a claim of which nothing was sent, for a reason of our own: the receiver had no part in
+/// it, so that no attempt is recorded and the schedule stays. It is claimed again when the claim's
+/// time is over.
+#[derive(Clone, Copy, Debug)]
+pub struct NotSent {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Which try it was, as claimed; a later claim leaves this one without effect.
+    pub tries: u32,
+}
+
+impl Unit for NotSent {
+    type Answer = ();
+
+    fn name(&self) -> &'static str {
+        "hook.not_sent"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        touches.row::<Delivery>(self.delivery);
+        touches
+    }
+
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+        let row = view.need::<Delivery>(self.delivery)?;
+        let mut effects = Effects::answer(());
+        if row.tries == self.tries && row.state == DeliveryState::Waiting {
+            effects.put(Delivery { tries: self.tries.saturating_sub(1), ..row.clone() })?;
+        }
         Ok(effects)
     }
 }

@@ -174,6 +174,31 @@ impl NewCall {
     }
 }
 
+/// Reserves what a call may cost that concerns no tab: somebody tries a model.
+#[derive(Clone, Debug)]
+pub struct TryCall(pub NewCall);
+
+impl Unit for TryCall {
+    /// The call; none where the day's cap has no room for it.
+    type Answer = Option<ModelCall>;
+
+    fn name(&self) -> &'static str {
+        "model.try"
+    }
+
+    fn touches(&self, _: &View, now: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        self.0.touch(&mut touches, now);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Option<ModelCall>>, Stop> {
+        let mut effects = Effects::answer(());
+        let call = self.0.reserve(view, &mut effects, now)?;
+        Ok(effects.map(|()| call))
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {

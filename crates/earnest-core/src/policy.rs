@@ -20,7 +20,7 @@ pub use self::constraint::{Constraint, MAX_CONSTRAINTS, Rule, Tag};
 pub use self::limits::{Limits, MAX_RATE_COUNT, Rate, Schedule, careful_limits};
 pub use self::period::{Every, Period};
 use crate::id::{AgentId, OwnerId, SellerId};
-use crate::money::{Currency, Micros};
+use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::payer::{Dealing, Standing};
 use crate::problem::{Reason, Refusal};
@@ -622,9 +622,6 @@ fn threshold(facts: &Facts<'_>, limits: &Limits, quote: &Quote, caps: Caps) -> D
         }
     }
 }
-
-/// The currencies a policy may be about: one, so far.
-pub const CURRENCY: Currency = Currency::Usd;
 
 #[cfg(test)]
 mod tests;

@@ -38,11 +38,35 @@ pub struct Import {
     pub records: u64,
     /// How many of them could not be explained.
     pub unexplained: u64,
-    /// When to read again, while it is not complete.
+    /// Those of them, the first [`MOST_UNEXPLAINED`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<Unexplained>,
+    /// When to read again, while it is not complete or does not explain everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
     /// What the last reading said, in one sentence.
     pub said: String,
+}
+
+impl Import {
+    /// Whether the records were read to the end and everything in them is explained.
+    pub const fn explains_all(&self) -> bool {
+        self.complete_at.is_some() && self.unexplained == 0
+    }
+}
+
+/// The most records that are listed as not explained.
+pub const MOST_UNEXPLAINED: usize = 100;
+
+/// A record of PayPal's that nobody could explain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unexplained {
+    /// PayPal's id of the transaction.
+    pub transaction: String,
+    /// PayPal's code for what it is.
+    pub code: String,
+    /// Why it is not explained.
+    pub why: String,
 }
 
 /// The end of a quarantine.
@@ -50,7 +74,8 @@ pub struct Import {
 pub struct Lifted {
     /// When.
     pub at: Timestamp,
-    /// Why it was lifted though PayPal's records were not complete; none where they were.
+    /// Why it was lifted though PayPal's records were not complete, or not explained; none where they
+    /// were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
 }
@@ -168,7 +193,7 @@ impl Unit for BeginQuarantine {
         };
         let mut effects = Effects::answer(row.clone());
         let data = json!({ "epoch": row.epoch, "backup": row.backup });
-        effects.event("alarm.restored", &[], data);
+        effects.event("notice.restored", &[], data);
         effects.put(row)?;
         Ok(effects)
     }
@@ -281,11 +306,19 @@ impl Unit for KeepImport {
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         let row = view.need::<Quarantine>(Quarantine::ID)?;
-        let done = row.import.complete_at.is_some();
+        let done = row.import.explains_all() || !row.holds();
+        // What was read to the end stays so, if a later reading of it fails.
+        let worse = row.import.complete_at.is_some() && self.import.complete_at.is_none();
+        if worse {
+            let import = Import { next_at: self.import.next_at, ..row.import.clone() };
+            effects.put(Quarantine { import, ..row.clone() })?;
+            return Ok(effects);
+        }
         if row.epoch != self.epoch || done || row.import == self.import {
             return Ok(effects);
         }
-        if self.import.complete_at.is_some() {
+        let found = |import: &Import| (import.complete_at.is_some(), import.unexplained);
+        if self.import.complete_at.is_some() && found(&self.import) != found(&row.import) {
             let data = json!({ "records": self.import.records,
                 "unexplained": self.import.unexplained });
             effects.event("quarantine.imported", &[], data);
@@ -298,8 +331,8 @@ impl Unit for KeepImport {
 /// Lifts the quarantine. Lifting what is lifted changes nothing.
 #[derive(Clone, Debug)]
 pub struct Lift {
-    /// The operator's reason to go without PayPal's complete records: what is unknown, and why that
-    /// is borne.
+    /// The operator's reason to go without PayPal's complete records, or with some that are not
+    /// explained: what is unknown, and why that is borne.
     pub gap: Option<String>,
 }
 
@@ -324,15 +357,24 @@ impl Unit for Lift {
             return Ok(Effects::answer(row.clone()));
         }
         // INVARIANT: a_quarantine_ends_on_complete_records
-        if row.import.complete_at.is_none() && self.gap.is_none() {
-            let why = format!("PayPal's records are not read to the end: {}", row.import.said);
+        let explained = row.import.explains_all();
+        if !explained && self.gap.is_none() {
+            let why = match row.import.complete_at {
+                None => format!("PayPal's records are not read to the end: {}", row.import.said),
+                Some(_) => {
+                    let many = row.import.unexplained;
+                    format!(
+                        "{many} of PayPal's records are not explained: see `unexplained_records`"
+                    )
+                }
+            };
             let refusal = Refusal::new(Code::StateConflict, why);
             return Err(refusal.next("wait, or say with `accept_gap` why it goes without").into());
         }
-        let gap = self.gap.clone().filter(|_| row.import.complete_at.is_none());
+        let gap = self.gap.clone().filter(|_| !explained);
         let row = Quarantine { lifted: Some(Lifted { at: now, gap }), ..row.clone() };
         let mut effects = Effects::answer(row.clone());
-        effects.event("alarm.quarantine_lifted", &[], json!({ "lifted": row.lifted }));
+        effects.event("notice.quarantine_lifted", &[], json!({ "lifted": row.lifted }));
         effects.put(row)?;
         Ok(effects)
     }

@@ -503,6 +503,9 @@ pub(crate) fn opening(entry: &Entry, chain: TransferId) -> Option<(Cause, &[Leg]
     })
 }
 
+/// How many rows [`Reader::every`] reads at once.
+const EVERY: usize = 1_000;
+
 /// Reads the books; cheap to clone.
 #[derive(Clone)]
 pub struct Reader(pub(crate) Arc<Shelf>);
@@ -530,6 +533,15 @@ impl Reader {
         }
     }
 
+    /// How many reads are under way now, and how many were begun so far. Books in memory, which lend
+    /// nothing, say zero.
+    pub fn lending(&self) -> (usize, u64) {
+        match self.0.as_ref() {
+            Shelf::Memory(_) => (0, 0),
+            Shelf::Sqlite(pool) => pool.lending(),
+        }
+    }
+
     /// As [`Snapshot::head`].
     pub fn head(&self) -> Read<Head> {
         self.snapshot(|books| books.head())
@@ -548,6 +560,20 @@ impl Reader {
     /// As [`Snapshot::all`].
     pub fn all<R: Record>(&self, after: Option<&str>, limit: usize) -> Read<Page<R, String>> {
         self.snapshot(|books| books.all(after, limit))
+    }
+
+    /// Every row of a kind by id, read a page at a time: what is written meanwhile may be among them
+    /// or not.
+    pub fn every<R: Record>(&self) -> Read<Vec<R>> {
+        let (mut found, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = self.all::<R>(after.as_deref(), EVERY)?;
+            found.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
     }
 
     /// As [`Snapshot::list`].

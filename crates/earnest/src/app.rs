@@ -130,6 +130,8 @@ pub struct Inner {
     pub attempts: Attempts,
     /// Wakes the jobs when there is something to do.
     pub wake: Wake,
+    /// Which jobs died lately.
+    pub health: crate::supervise::Health,
     /// How often a stream of events says that it is alive, and asks whether its key still is.
     pub heartbeat: std::time::Duration,
     /// Where listeners to events join.
@@ -213,6 +215,7 @@ impl App {
             attempts: Attempts::new(&parts.limits),
             limits: parts.limits,
             wake: Wake::default(),
+            health: crate::supervise::Health::default(),
             heartbeat: parts.heartbeat,
             feed: crate::events::Feed::default(),
             stopping: tokio_util::sync::CancellationToken::new(),

@@ -34,6 +34,7 @@ use earnest_core::reconcile::{Acknowledged, Reconciliation};
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
+use earnest_core::signing::SealedKey;
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::time::Timestamp;
@@ -44,7 +45,6 @@ use earnest_store::{LogEntry, ReadError, Snapshot};
 
 use crate::flow::scan::Scanned;
 use crate::flow::webhook::WebhookEvent;
-use crate::signing::SealedKey;
 
 /// How much an audit went through, for the sentence at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -151,7 +151,24 @@ pub struct Overrides {
     pub user_dir: Option<PathBuf>,
 }
 
+/// The folder of the books, unless said.
+pub const DATA_DIR: &str = "earnest-data";
+/// The mode, unless said: one that moves nothing.
+pub const MODE: Mode = Mode::Simulated;
+/// How webhooks are verified, unless said.
+pub const WEBHOOK_CHECK: WebhookCheck = WebhookCheck::Local;
+
+/// Where to listen, unless said: on this machine only.
+pub fn listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 4020))
+}
+
 impl Config {
+    /// Where the books are on disk.
+    pub fn data_dir(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DIR))
+    }
+
     /// Everything simulated, on a free port, books in memory: for tests and demonstrations.
     pub fn simulated() -> Self {
         Self {
@@ -179,7 +196,7 @@ impl Config {
     /// [`ConfigError`]; live mode without its confirmation among them.
     pub fn load(overrides: Overrides) -> Result<Self, ConfigError> {
         let file = read_files(&overrides)?;
-        let mode = file.paypal.mode.unwrap_or(Mode::Simulated);
+        let mode = file.paypal.mode.unwrap_or(MODE);
         if mode == Mode::Live && file.paypal.confirm_live.as_deref() != Some("real money") {
             let why =
                 "live mode moves real money: set confirm_live = \"real money\" under [paypal]";
@@ -193,8 +210,7 @@ impl Config {
                        the client id and secret of the account that is to be paid";
             return Err(ConfigError::Value(why.to_owned()));
         }
-        let data =
-            overrides.data.or(file.data.dir).unwrap_or_else(|| PathBuf::from("earnest-data"));
+        let data = overrides.data.or(file.data.dir).unwrap_or_else(|| PathBuf::from(DATA_DIR));
         let secret = match (overrides.secret, &file.paypal.secret_file) {
             (Some(secret), _) => Some(secret),
             (None, Some(path)) => Some(read_secret(path)?),
@@ -202,7 +218,7 @@ impl Config {
         };
         let listen = overrides.listen.or(file.server.listen);
         Ok(Self {
-            listen: listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4020))),
+            listen: listen.unwrap_or_else(self::listen),
             public_url: overrides.public_url.or(file.server.public_url),
             key_file: overrides.key_file.or(file.data.key_file),
             data: Some(data),
@@ -211,7 +227,7 @@ impl Config {
             secret,
             simulator_url: file.paypal.simulator_url,
             webhook_id: file.paypal.webhook_id,
-            webhook_check: file.paypal.webhook_check.unwrap_or(WebhookCheck::Local),
+            webhook_check: file.paypal.webhook_check.unwrap_or(WEBHOOK_CHECK),
             front: file.front.into(),
             metrics_listen: file.watch.metrics_listen,
             models: models::Settings::of(file.models)?,

@@ -14,14 +14,17 @@ use std::sync::Arc;
 
 use earnest_core::party::Principal;
 use earnest_store::{EventAt, EventPage, ReadError, Store};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::figures::Figures;
+use crate::app::App;
+use crate::supervise::supervise;
 
 /// How many entries one read of the log brings.
 const PAGE: usize = 500;
+/// What the one reader is called among the jobs.
+pub const JOB: &str = "feed";
 /// How many pages a listener may fall behind before it reads for itself.
 const BUFFERED: usize = 256;
 
@@ -129,42 +132,44 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Follows the log from its present head until told to stop, and has what happens counted.
-    pub fn spawn(
-        &self,
-        store: Store,
-        figures: Arc<Figures>,
-        stop: CancellationToken,
-    ) -> JoinHandle<()> {
-        let feed = self.0.clone();
+    /// Follows the log from its present head until told to stop, and has what happens counted. Where
+    /// it dies it goes on from what was counted.
+    pub fn spawn(&self, app: &App, stop: CancellationToken) -> JoinHandle<()> {
+        let head = app.store.watch_head();
+        app.figures.reached(*head.borrow());
+        let (feed, app) = (self.clone(), app.clone());
         tokio::spawn(async move {
-            let mut head = store.watch_head();
-            let mut at = *head.borrow_and_update();
-            figures.reached(at);
+            let begin = || feed.clone().follow(app.clone(), stop.clone(), head.clone());
+            supervise(&app, &stop, JOB, begin).await;
+        })
+    }
+
+    async fn follow(self, app: App, stop: CancellationToken, mut head: watch::Receiver<u64>) {
+        let figures = &app.figures;
+        let mut at = figures.seen();
+        loop {
+            // Read in pages, since much may have happened; what cannot be read now is read at the
+            // next change, and by listeners for themselves.
             loop {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    changed = head.changed() => if changed.is_err() { return },
-                }
-                // Read in pages, since much may have happened; what cannot be read now is read at
-                // the next change, and by listeners for themselves.
-                loop {
-                    match store.reader().events(at, PAGE) {
-                        Ok(page) if page.after == at => break,
-                        Ok(page) => {
-                            at = page.after;
-                            figures.happened(&page);
-                            // Nobody listening is no fault.
-                            let _ = feed.send(Arc::new(page));
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, "the stream of events waits for the books");
-                            break;
-                        }
+                match app.store.reader().events(at, PAGE) {
+                    Ok(page) if page.after == at => break,
+                    Ok(page) => {
+                        at = page.after;
+                        figures.happened(&page);
+                        // Nobody listening is no fault.
+                        let _ = self.0.send(Arc::new(page));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the stream of events waits for the books");
+                        break;
                     }
                 }
             }
-        })
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = head.changed() => if changed.is_err() { return },
+            }
+        }
     }
 
     /// Begins to listen after a place.

@@ -15,19 +15,20 @@ use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, error_span};
 
 use crate::app::App;
-use crate::flight::{Piece, Room, fly};
+use crate::flight::{Errand, Piece, Room, drain, fly};
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
 use crate::flow::{
     advisor, cash, hook, import, lost, origin, receipt, reversal, scan, settle, webhook,
 };
 use crate::signing;
+use crate::supervise::supervise;
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -40,29 +41,41 @@ const ADVICE: Duration = Duration::from_secs(10);
 /// How much one look takes on.
 const PAGE: usize = 500;
 
-/// Runs the jobs until told to stop; what is under way is finished first.
-///
-/// Each goes on apart from the others, at a pace of its own: a PayPal or an endpoint that does not
-/// answer delays its own calls and nothing else.
+type Job = fn(App, CancellationToken) -> BoxFuture<'static, ()>;
+
+/// Every job with its name. Each goes on apart from the others, at a pace of its own: a PayPal or an
+/// endpoint that does not answer delays its own calls and nothing else.
+#[rustfmt::skip]
+const JOBS: [(&str, Job); 14] = [
+    ("clock", |app, stop| Box::pin(async move { clock(&app, &stop).await })),
+    ("expiry", |app, stop| Box::pin(async move { turns(&app, &stop, expire).await })),
+    ("treasurer", |app, stop| Box::pin(async move { turns(&app, &stop, treasurer).await })),
+    ("receipts", |app, stop| Box::pin(async move { turns(&app, &stop, receipts).await })),
+    ("records", |app, stop| Box::pin(async move { turns(&app, &stop, records).await })),
+    ("proofs", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, origins).await })),
+    ("keys", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, reload).await })),
+    ("clearing", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, hook::clear).await })),
+    ("advice", |app, stop| Box::pin(async move { paced(&app, &stop, ADVICE, advisor::look).await })),
+    ("fan_out", |app, stop| Box::pin(async move { fan_out(&app, &stop).await })),
+    (Calls::NAME, |app, stop| Box::pin(async move { fly::<Calls, _>(&app, &stop, app.wake.listen()).await })),
+    (Webhooks::NAME, |app, stop| Box::pin(async move { fly::<Webhooks, _>(&app, &stop, app.wake.listen()).await })),
+    (Reversals::NAME, |app, stop| Box::pin(async move { fly::<Reversals, _>(&app, &stop, app.wake.listen()).await })),
+    (Deliveries::NAME, |app, stop| Box::pin(async move { fly::<Deliveries, _>(&app, &stop, app.store.watch_head()).await })),
+];
+
+/// The names of all jobs.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    JOBS.iter().map(|(name, _)| *name)
+}
+
+/// Runs the jobs until told to stop, and begins again what dies; what is under way is finished first.
 pub fn spawn(app: App, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let (app, stop) = (&app, &stop);
-        tokio::join!(
-            clock(app, stop).instrument(error_span!("job", job = "clock")),
-            turns(app, stop, expire).instrument(error_span!("job", job = "expiry")),
-            turns(app, stop, treasurer).instrument(error_span!("job", job = "treasurer")),
-            turns(app, stop, receipts).instrument(error_span!("job", job = "receipts")),
-            turns(app, stop, records).instrument(error_span!("job", job = "records")),
-            paced(app, stop, SELDOM, origins).instrument(error_span!("job", job = "proofs")),
-            paced(app, stop, SELDOM, reload).instrument(error_span!("job", job = "keys")),
-            paced(app, stop, SELDOM, hook::clear).instrument(error_span!("job", job = "clearing")),
-            paced(app, stop, ADVICE, advisor::look).instrument(error_span!("job", job = "advice")),
-            fan_out(app, stop).instrument(error_span!("job", job = "fan_out")),
-            calls(app, stop).instrument(error_span!("job", job = "calls")),
-            told(app, stop).instrument(error_span!("job", job = "webhooks")),
-            backs(app, stop).instrument(error_span!("job", job = "reversals")),
-            deliveries(app, stop).instrument(error_span!("job", job = "deliveries"))
-        );
+        let each = JOBS
+            .iter()
+            .map(|(name, job)| supervise(app, stop, name, move || job(app.clone(), stop.clone())));
+        futures_util::future::join_all(each).await;
     })
 }
 
@@ -77,51 +90,109 @@ where
     }
 }
 
-fn piece<T>(name: &(dyn std::fmt::Display + Sync), work: T) -> Piece<T> {
-    Piece { name: name.to_string(), place: String::new(), work }
+fn pieces<T>(rows: Vec<T>, name: impl Fn(&T) -> String) -> Vec<Piece<T>> {
+    let piece = |work: T| Piece { name: name(&work), place: String::new(), work };
+    rows.into_iter().map(piece).collect()
 }
 
-fn room(app: &App) -> Room {
+fn paypal_room(app: &App) -> Room {
     Room { all: app.limits.paypal_calls, each: app.limits.paypal_calls }
 }
 
-async fn calls(app: &App, stop: &CancellationToken) {
-    let due = |app: &App| {
-        Ok(due_intents(app)?.into_iter().map(|intent| piece(&intent.id.clone(), intent)).collect())
-    };
-    let begin = |app, intent| async move { call(&app, &intent).await };
-    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+/// Carries out intents.
+struct Calls;
+
+impl Errand for Calls {
+    type Work = Intent;
+    const NAME: &'static str = "calls";
+
+    fn room(app: &App) -> Room {
+        paypal_room(app)
+    }
+
+    fn due(app: &App) -> Result<Vec<Piece<Intent>>, FlowError> {
+        let now = app.now();
+        let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
+        let due = page.items.into_iter().take_while(|intent| intent.next_at <= now).collect();
+        Ok(pieces(due, |intent| intent.id.to_string()))
+    }
+
+    async fn begin(app: App, intent: Intent) {
+        log_failed("a PayPal call", &intent.id, carry_out(&app, intent.id).await);
+    }
 }
 
-async fn told(app: &App, stop: &CancellationToken) {
-    let due = |app: &App| {
-        Ok(due_webhooks(app)?.into_iter().map(|event| piece(&event.id.clone(), event)).collect())
-    };
-    let begin = |app, event| async move { webhook::follow_up(&app, &event).await };
-    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+/// Follows up webhooks that the process which took them in did not.
+struct Webhooks;
+
+impl Errand for Webhooks {
+    type Work = WebhookEvent;
+    const NAME: &'static str = "webhooks";
+
+    fn room(app: &App) -> Room {
+        paypal_room(app)
+    }
+
+    fn due(app: &App) -> Result<Vec<Piece<WebhookEvent>>, FlowError> {
+        let now = app.now();
+        let reader = app.store.reader();
+        let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
+        let due = page.items.into_iter().take_while(|event| event.next_at <= now).collect();
+        Ok(pieces(due, |event| event.id.clone()))
+    }
+
+    async fn begin(app: App, event: WebhookEvent) {
+        webhook::follow_up(&app, &event).await;
+    }
 }
 
-async fn backs(app: &App, stop: &CancellationToken) {
-    let due = |app: &App| {
-        Ok(due_reversals(app)?.into_iter().map(|row| piece(&row.capture.clone(), row)).collect())
-    };
-    let begin = |app, row| async move { back(&app, &row).await };
-    fly(app, stop, app.wake.listen(), room(app), due, begin).await;
+/// Reads what went back at PayPal.
+struct Reversals;
+
+impl Errand for Reversals {
+    type Work = Reversal;
+    const NAME: &'static str = "reversals";
+
+    fn room(app: &App) -> Room {
+        paypal_room(app)
+    }
+
+    fn due(app: &App) -> Result<Vec<Piece<Reversal>>, FlowError> {
+        let now = app.now();
+        let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
+        let due = page.items.into_iter().take_while(|row| row.next_at <= now).collect();
+        Ok(pieces(due, |row| row.capture.clone()))
+    }
+
+    async fn begin(app: App, row: Reversal) {
+        log_failed("reading a reversal", &row.capture, reversal::look_at(&app, &row).await);
+    }
 }
 
-async fn deliveries(app: &App, stop: &CancellationToken) {
-    let limits = &app.limits;
-    let room = Room { all: limits.webhook_calls, each: limits.webhook_calls_per_endpoint };
-    let due = |app: &App| {
+/// Tells endpoints of events; one endpoint has room of its own.
+struct Deliveries;
+
+impl Errand for Deliveries {
+    type Work = Delivery;
+    const NAME: &'static str = "deliveries";
+
+    fn room(app: &App) -> Room {
+        let limits = &app.limits;
+        Room { all: limits.webhook_calls, each: limits.webhook_calls_per_endpoint }
+    }
+
+    fn due(app: &App) -> Result<Vec<Piece<Delivery>>, FlowError> {
         let piece = |delivery: Delivery| Piece {
             name: delivery.id.to_string(),
             place: delivery.hook.to_string(),
             work: delivery,
         };
         Ok(hook::due(app)?.into_iter().map(piece).collect())
-    };
-    let begin = |app, delivery| async move { hook::deliver(&app, &delivery).await };
-    fly(app, stop, app.store.watch_head(), room, due, begin).await;
+    }
+
+    async fn begin(app: App, delivery: Delivery) {
+        hook::deliver(&app, &delivery).await;
+    }
 }
 
 async fn clock(app: &App, stop: &CancellationToken) {
@@ -194,7 +265,8 @@ fn log_turn(turn: Result<(), FlowError>) {
     }
 }
 
-/// One turn of every job but the report clock. Tests call it themselves.
+/// One turn of every job, one after the other, with what is due drained as the jobs themselves begin
+/// it; but not the report clock, and nothing that goes to sellers' origins. Tests call it.
 ///
 /// # Errors
 /// [`FlowError`] when the books cannot be read; what fails for one row is logged and skipped.
@@ -208,8 +280,9 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     receipts(app).await?;
     advisor::look(app).await?;
     hook::fan_out(app, &mut None).await?;
-    hook::send_due(app).await?;
-    hook::clear(app).await
+    drain::<Deliveries>(app).await?;
+    hook::clear(app).await?;
+    reload(app).await
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
@@ -260,25 +333,12 @@ pub async fn treasurer(app: &App) -> Result<(), FlowError> {
     }
 }
 
-fn due_intents(app: &App) -> Result<Vec<Intent>, FlowError> {
-    let now = app.now();
-    let page = app.store.reader().list::<Intent>("intents.open", "", None, PAGE, false)?;
-    Ok(page.items.into_iter().take_while(|intent| intent.next_at <= now).collect())
-}
-
-async fn call(app: &App, intent: &Intent) {
-    log_failed("a PayPal call", &intent.id, carry_out(app, intent.id).await);
-}
-
 /// Carries out intents that are due, many at once.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn intents(app: &App) -> Result<(), FlowError> {
-    let due = due_intents(app)?;
-    let calls = due.iter().map(|intent| call(app, intent));
-    futures_util::stream::iter(calls).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
-    Ok(())
+    drain::<Calls>(app).await
 }
 
 /// Asks origins again whose proof is a day old.
@@ -302,32 +362,12 @@ pub async fn origins(app: &App) -> Result<(), FlowError> {
     Ok(())
 }
 
-fn due_webhooks(app: &App) -> Result<Vec<WebhookEvent>, FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<WebhookEvent>("webhook_events.open", "", None, PAGE, false)?;
-    Ok(page.items.into_iter().take_while(|event| event.next_at <= now).collect())
-}
-
-/// Follows up webhooks that the process which took them in did not.
+/// Follows up webhooks that are due.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn webhooks(app: &App) -> Result<(), FlowError> {
-    let due = due_webhooks(app)?;
-    let reads = due.iter().map(|event| webhook::follow_up(app, event));
-    futures_util::stream::iter(reads).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
-    Ok(())
-}
-
-fn due_reversals(app: &App) -> Result<Vec<Reversal>, FlowError> {
-    let now = app.now();
-    let page = app.store.reader().list::<Reversal>("reversals.open", "", None, PAGE, false)?;
-    Ok(page.items.into_iter().take_while(|row| row.next_at <= now).collect())
-}
-
-async fn back(app: &App, row: &Reversal) {
-    log_failed("reading a reversal", &row.capture, reversal::look_at(app, row).await);
+    drain::<Webhooks>(app).await
 }
 
 /// Reads what went back at PayPal, many captures at once.
@@ -335,10 +375,7 @@ async fn back(app: &App, row: &Reversal) {
 /// # Errors
 /// When the books cannot be read.
 pub async fn reversals(app: &App) -> Result<(), FlowError> {
-    let due = due_reversals(app)?;
-    let reads = due.iter().map(|row| back(app, row));
-    futures_util::stream::iter(reads).for_each_concurrent(app.limits.paypal_calls, |it| it).await;
-    Ok(())
+    drain::<Reversals>(app).await
 }
 
 /// Looks through PayPal's records: from the backup on while the books are quarantined, and for what

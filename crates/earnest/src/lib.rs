@@ -32,4 +32,5 @@ pub mod sealed;
 pub mod serve;
 pub mod signing;
 pub mod source;
+pub mod supervise;
 pub mod watch;

@@ -7,12 +7,11 @@
 use std::path::{Path, PathBuf};
 
 use earnest_core::hook::Hook;
-use earnest_core::time::Timestamp;
-use earnest_core::unit::{Effects, Record, Stop, Touches, Unit, View};
-use earnest_store::{OpenError, Options, Reader, Store};
+use earnest_core::signing::{Change, Reseal, Sealed, SealedKey};
+use earnest_core::unit::Record;
+use earnest_store::{OpenError, Options, ReadError, Store};
 
 use crate::sealed::{SealError, Sealer, make_key_file, next_file};
-use crate::signing::SealedKey;
 use crate::source::Clock;
 
 /// How many secrets one unit seals anew.
@@ -111,8 +110,9 @@ fn kept_name(key_file: &Path) -> Result<PathBuf, ResealError> {
 }
 
 fn seal_all(store: &Store, sealer: &Sealer) -> Result<usize, ResealError> {
-    let keys = every::<SealedKey>(store.reader())?;
-    let hooks = every::<Hook>(store.reader())?;
+    let books = |why: ReadError| ResealError::Books(why.to_string());
+    let keys = store.reader().every::<SealedKey>().map_err(books)?;
+    let hooks = store.reader().every::<Hook>().map_err(books)?;
     let stale = |id: &str, sealed: &str| !sealer.is_fresh(id, sealed);
     let fresh = |id: &str, sealed: &str| -> Result<(String, String), SealError> {
         let secret = sealer.open_secret(id, sealed)?;
@@ -121,14 +121,14 @@ fn seal_all(store: &Store, sealer: &Sealer) -> Result<usize, ResealError> {
     let mut changes = Vec::new();
     for row in keys.iter().filter(|row| stale(&row.jwk.kid, &row.sealed)) {
         changes.push(Change {
-            kind: Kind::Key,
+            kind: Sealed::Key,
             id: row.id(),
             to: fresh(&row.jwk.kid, &row.sealed)?,
         });
     }
     for row in hooks.iter().filter(|row| stale(&row.id.to_string(), &row.sealed)) {
         let to = fresh(&row.id.to_string(), &row.sealed)?;
-        changes.push(Change { kind: Kind::Hook, id: Record::id(row), to });
+        changes.push(Change { kind: Sealed::Hook, id: Record::id(row), to });
     }
     let count = changes.len();
     for some in changes.chunks(MOST) {
@@ -136,74 +136,4 @@ fn seal_all(store: &Store, sealer: &Sealer) -> Result<usize, ResealError> {
         done.map_err(|why| ResealError::Books(why.to_string()))?;
     }
     Ok(count)
-}
-
-fn every<R: Record>(reader: &Reader) -> Result<Vec<R>, ResealError> {
-    let (mut found, mut after) = (Vec::new(), None::<String>);
-    loop {
-        let page = reader.all::<R>(after.as_deref(), 1_000);
-        let page = page.map_err(|why| ResealError::Books(why.to_string()))?;
-        found.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Key,
-    Hook,
-}
-
-/// One secret: what it was and what it becomes.
-#[derive(Clone)]
-struct Change {
-    kind: Kind,
-    id: String,
-    to: (String, String),
-}
-
-struct Reseal(Vec<Change>);
-
-impl Unit for Reseal {
-    type Answer = ();
-
-    fn name(&self) -> &'static str {
-        "secrets.reseal"
-    }
-
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
-        let mut touches = Touches::new();
-        for change in &self.0 {
-            match change.kind {
-                Kind::Key => touches.row::<SealedKey>(&change.id),
-                Kind::Hook => touches.row::<Hook>(&change.id),
-            }
-        }
-        touches
-    }
-
-    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
-        let mut effects = Effects::answer(());
-        for Change { kind, id, to: (was, sealed) } in &self.0 {
-            let sealed = sealed.clone();
-            match kind {
-                Kind::Key => {
-                    let row = view.need::<SealedKey>(id)?;
-                    if row.sealed == *was {
-                        effects.put(SealedKey { sealed, ..row.clone() })?;
-                    }
-                }
-                Kind::Hook => {
-                    let row = view.need::<Hook>(id)?;
-                    if row.sealed == *was {
-                        effects.put(Hook { sealed, ..row.clone() })?;
-                    }
-                }
-            }
-        }
-        Ok(effects)
-    }
 }

@@ -12,13 +12,12 @@ use earnest_core::party::Agent;
 use earnest_core::quarantine::{
     Backup, BeginQuarantine, DoubtCalls, MOST, PauseRestored, Quarantine,
 };
-use earnest_core::unit::Record;
+use earnest_core::signing::SealedKey;
 use earnest_store::audit::AuditError;
 use earnest_store::{Cursor, OpenError, Options, Reader, Store, SubmitError};
 
 use crate::backup::{self, BOOKS, BackupError, Manifest};
 use crate::sealed::{SealError, Sealer};
-use crate::signing::SealedKey;
 use crate::source::{Clock, random_bytes};
 
 /// The key file's name in a data folder.
@@ -50,6 +49,24 @@ pub enum RestoreError {
     /// No key file was named, and there is none where one is looked for.
     #[error("the key file of the backup is needed: {0}")]
     NoKey(String),
+    /// The restored folder did not get its name, and the old one could not get its own back.
+    #[error(
+        "what was in `{}` is in `{}` now, and what was restored in `{}`: the new folder could not be \
+         put in its place ({why}), nor the old one back in its own ({back}); rename one of them",
+        data.display(), aside.display(), partial.display()
+    )]
+    Stranded {
+        /// The data folder, which is not there.
+        data: PathBuf,
+        /// Where the old one is.
+        aside: PathBuf,
+        /// Where the restored one is.
+        partial: PathBuf,
+        /// Why the new one is not in place.
+        why: String,
+        /// Why the old one is not back.
+        back: String,
+    },
     /// The books did not take what a restore records.
     #[error("the restored books cannot be written: {0}")]
     Books(String),
@@ -105,7 +122,8 @@ pub struct Restored {
 /// Restores a backup. The caller's thread waits for the disk.
 ///
 /// # Errors
-/// [`RestoreError`]; the data folder is as it was then.
+/// [`RestoreError`]; the data folder is as it was then, but for [`RestoreError::Stranded`], which
+/// names both.
 pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
     let occupied = is_occupied(plan.data)?;
     if occupied && !plan.force {
@@ -126,7 +144,7 @@ pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
     backup::make_folder(&partial)?;
     let made = fill(plan, &manifest, &key_file, &partial)
         .and_then(|quarantine| Ok((quarantine, put_in_place(plan, &partial, occupied)?)));
-    if made.is_err() {
+    if made.as_ref().is_err_and(|why| !matches!(why, RestoreError::Stranded { .. })) {
         // Worth nothing; if it stays it is only untidy.
         let _ = std::fs::remove_dir_all(&partial);
     }
@@ -188,7 +206,8 @@ fn record(store: &Store, manifest: &Manifest, epoch: &str) -> Result<Quarantine,
     };
     let begin = BeginQuarantine { backup, epoch: epoch.to_owned() };
     let quarantine = store.submit_blocking(begin)?;
-    let agents: Vec<AgentId> = every(store.reader(), |agent: &Agent| agent.id)?;
+    let agents = store.reader().every::<Agent>()?;
+    let agents: Vec<AgentId> = agents.into_iter().map(|agent| agent.id).collect();
     for agents in agents.chunks(MOST) {
         store.submit_blocking(PauseRestored { agents: agents.to_vec() })?;
     }
@@ -197,19 +216,6 @@ fn record(store: &Store, manifest: &Manifest, epoch: &str) -> Result<Quarantine,
         store.submit_blocking(DoubtCalls { intents: intents.to_vec() })?;
     }
     Ok(quarantine)
-}
-
-/// Every row of a kind, as something small.
-fn every<R: Record, T>(reader: &Reader, of: impl Fn(&R) -> T) -> Result<Vec<T>, RestoreError> {
-    let (mut found, mut after) = (Vec::new(), None::<String>);
-    loop {
-        let page = reader.all::<R>(after.as_deref(), MOST)?;
-        found.extend(page.items.iter().map(&of));
-        after = page.next;
-        if after.is_none() {
-            return Ok(found);
-        }
-    }
 }
 
 fn open_calls(reader: &Reader) -> Result<Vec<IntentId>, RestoreError> {
@@ -227,37 +233,155 @@ fn open_calls(reader: &Reader) -> Result<Vec<IntentId>, RestoreError> {
 /// Whether the key file opens the signing keys: books whose secrets stay shut are no installation.
 fn opens(reader: &Reader, key_file: &Path) -> Result<(), RestoreError> {
     let sealer = Sealer::existing(key_file)?;
-    let rows: Vec<(String, String)> =
-        every(reader, |row: &SealedKey| (row.jwk.kid.clone(), row.sealed.clone()))?;
-    for (kid, sealed) in rows {
-        sealer.open_secret(&kid, &sealed)?;
+    for row in reader.every::<SealedKey>()? {
+        sealer.open_secret(&row.jwk.kid, &row.sealed)?;
     }
     Ok(())
 }
 
 /// The old folder aside, the new one in its place. Between the two there is none, and a restore that
-/// ends there is finished by moving the new one by hand or by restoring again.
+/// is killed there is finished by moving the new one by hand or by restoring again.
 fn put_in_place(
     plan: &Plan<'_>,
     partial: &Path,
     occupied: bool,
 ) -> Result<Option<PathBuf>, RestoreError> {
-    let failed = |path: &Path, why: std::io::Error| BackupError::file(path, why);
     let aside = occupied.then(|| {
         let stamp = (plan.clock)().strftime("%Y%m%dT%H%M%SZ").to_string();
         let mut aside = plan.data.as_os_str().to_owned();
         aside.push(format!(".before-{stamp}"));
         PathBuf::from(aside)
     });
-    if let Some(aside) = &aside {
+    let parent = plan.data.parent().filter(|it| !it.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    swap(plan.data, partial, aside.as_deref(), &|from, to| {
+        std::fs::rename(from, to).map_err(|why| BackupError::file(to, why))?;
+        backup::sync_folder(parent)
+    })?;
+    Ok(aside)
+}
+
+/// Moves the old folder, if there is one, aside and the new one in its place; or leaves both where
+/// they are. `rename` is the system's, which tests let fail.
+fn swap(
+    data: &Path,
+    partial: &Path,
+    aside: Option<&Path>,
+    rename: &dyn Fn(&Path, &Path) -> Result<(), BackupError>,
+) -> Result<(), RestoreError> {
+    if let Some(aside) = aside {
         if aside.exists() {
-            return Err(BackupError::Exists(aside.clone()).into());
+            return Err(BackupError::Exists(aside.to_owned()).into());
         }
-        std::fs::rename(plan.data, aside).map_err(|why| failed(aside, why))?;
+        rename(data, aside).or_else(|why| put_back(data, aside, partial, why, rename))?;
     }
     // An empty folder gives way to another.
-    std::fs::rename(partial, plan.data).map_err(|why| failed(plan.data, why))?;
-    let parent = plan.data.parent().filter(|it| !it.as_os_str().is_empty());
-    backup::sync_folder(parent.unwrap_or(Path::new(".")))?;
-    Ok(aside)
+    let Err(why) = rename(partial, data) else { return Ok(()) };
+    // It may have been renamed and only not be known to last.
+    if !partial.exists() && data.exists() {
+        let _ = rename(data, partial);
+    }
+    match aside {
+        Some(aside) => put_back(data, aside, partial, why, rename),
+        None => Err(why.into()),
+    }
+}
+
+/// Gives the old folder its name back, and says why that was needed.
+fn put_back(
+    data: &Path,
+    aside: &Path,
+    partial: &Path,
+    why: BackupError,
+    rename: &dyn Fn(&Path, &Path) -> Result<(), BackupError>,
+) -> Result<(), RestoreError> {
+    // Neither was moved, or the one that was is back under its name, lasting or not.
+    if !aside.exists() {
+        return Err(why.into());
+    }
+    match rename(aside, data) {
+        Err(back) if aside.exists() => Err(RestoreError::Stranded {
+            data: data.to_owned(),
+            aside: aside.to_owned(),
+            partial: partial.to_owned(),
+            why: why.to_string(),
+            back: back.to_string(),
+        }),
+        _ => Err(why.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A data folder, its name aside, and a restored one, each saying which it is.
+    fn folders(dir: &Path) -> [PathBuf; 3] {
+        let [data, aside, partial] = ["data", "data.before", "data.partial"].map(|it| dir.join(it));
+        for (folder, holds) in [(&data, "old"), (&partial, "new")] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("holds"), holds).unwrap();
+        }
+        [data, aside, partial]
+    }
+
+    fn holds(folder: &Path) -> Option<String> {
+        std::fs::read_to_string(folder.join("holds")).ok()
+    }
+
+    /// Renames that fail, by number from 0; `late` ones after they were made.
+    fn check(fail: &[usize], late: bool) -> (Result<(), RestoreError>, [Option<String>; 3]) {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, aside, partial] = folders(dir.path());
+        let count = Cell::new(0);
+        let done = swap(&data, &partial, Some(&aside), &|from, to| {
+            let fails = fail.contains(&count.replace(count.get() + 1));
+            if !fails || late {
+                std::fs::rename(from, to).map_err(|why| BackupError::file(to, why))?;
+            }
+            if fails { Err(BackupError::file(to, "no")) } else { Ok(()) }
+        });
+        (done, [&data, &aside, &partial].map(|folder| holds(folder)))
+    }
+
+    #[test]
+    fn a_restore_that_is_not_put_in_place_leaves_the_old_folder_in_its_own() {
+        let (old, new) = (Some("old".to_owned()), Some("new".to_owned()));
+        let (done, found) = check(&[], false);
+        assert!(done.is_ok());
+        assert_eq!(found, [new.clone(), old.clone(), None]);
+        for (fail, late) in [(0, false), (1, false), (0, true), (1, true)] {
+            let (done, found) = check(&[fail], late);
+            assert!(matches!(done, Err(RestoreError::Backup(_))), "{fail} {late}: {done:?}");
+            assert_eq!(found, [old.clone(), None, new.clone()], "{fail} {late}");
+        }
+    }
+
+    #[test]
+    fn folders_that_can_be_moved_neither_way_are_both_named() {
+        let (done, found) = check(&[1, 2], false);
+        assert_eq!(found, [None, Some("old".to_owned()), Some("new".to_owned())]);
+        let why = done.unwrap_err();
+        assert!(matches!(why, RestoreError::Stranded { .. }), "{why:?}");
+        for name in ["data`", "data.before`", "data.partial`"] {
+            assert!(why.to_string().contains(name), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_is_replaced_or_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, _, partial] = folders(dir.path());
+        // The system refuses: it is not empty.
+        let real = |from: &Path, to: &Path| {
+            std::fs::rename(from, to).map_err(|why| BackupError::file(to, why))
+        };
+        assert!(swap(&data, &partial, None, &real).is_err());
+        assert_eq!([&data, &partial].map(|it| holds(it).unwrap()), ["old", "new"]);
+        std::fs::remove_file(data.join("holds")).unwrap();
+        swap(&data, &partial, None, &real).unwrap();
+        assert_eq!(holds(&data).unwrap(), "new");
+    }
 }

@@ -163,7 +163,7 @@ impl Running {
             }
         };
         let stop = app.stopping.clone();
-        let feed = app.feed.spawn(app.store.clone(), app.figures.clone(), stop.clone());
+        let feed = app.feed.spawn(&app, stop.clone());
         let router = api::router(app.clone());
         let limits = listen::Limits::from(&config.limits);
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
@@ -217,14 +217,12 @@ impl Running {
     /// Stops taking requests, lets those under way finish, ends the jobs, closes the books.
     pub async fn stop(self) {
         self.stop.cancel();
-        let _ = self.server.await;
-        if let Some(figures) = self.figures {
-            let _ = figures.await;
+        let all = [Some(self.server), self.figures, self.jobs, Some(self.feed)];
+        for task in all.into_iter().flatten() {
+            if let Err(why) = task.await {
+                tracing::error!(%why, "a task did not end as it should");
+            }
         }
-        if let Some(jobs) = self.jobs {
-            let _ = jobs.await;
-        }
-        let _ = self.feed.await;
         self.app.tasks.close();
         self.app.tasks.wait().await;
         close(self.app.store.clone()).await;
@@ -248,6 +246,18 @@ async fn figures_server(
     let limits = listen::Limits::from(&config.limits);
     let server = tokio::spawn(listen::serve(listener, router, limits, stop));
     Ok(Some((address, server)))
+}
+
+/// Opens the books of the settings, as [`Running::start`] does, for a command that works on them
+/// while Earnest does not run.
+///
+/// # Errors
+/// [`StartError::Books`] where somebody has them open; [`StartError::Folder`].
+pub async fn open_books(config: &Config) -> Result<Store, StartError> {
+    if let Some(dir) = &config.data {
+        make_folder(dir)?;
+    }
+    open_store(options(config, &Start::default())).await
 }
 
 /// What every request and job will share.

@@ -8,15 +8,12 @@
 //!
 //! Keys stay published for ever: receipts last, and reports of vouchers come late.
 
-use earnest_core::jws::{Jwk, Jwks, KeySet, Purpose, Signer};
+use earnest_core::jws::{Jwks, KeySet, Purpose, Signer};
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::signing::{KeepKey, Rotate, SealedKey};
 use earnest_core::time::{Timestamp, after};
-use earnest_core::unit::{
-    Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
-};
-use earnest_store::Store;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use earnest_core::unit::Key;
+use earnest_store::{Store, SubmitError};
 use zeroize::Zeroizing;
 
 use crate::app::App;
@@ -30,147 +27,15 @@ pub const PUBLISHED_FIRST_SECONDS: i64 = 600;
 /// given out again as it was.
 const AT_HAND_SECONDS: i64 = 3_600;
 
-/// A signing key as it rests in the books.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SealedKey {
-    /// What is published of it.
-    pub jwk: Jwk,
-    /// The 32 secret bytes, sealed.
-    pub sealed: String,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// Since when it signs; from the beginning, where it is the first of its purpose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signs_from: Option<Timestamp>,
-}
-
-impl SealedKey {
-    /// A new key.
-    ///
-    /// # Errors
-    /// [`SealError::OtherKey`] where it cannot be sealed.
-    fn draw(sealer: &Sealer, purpose: Purpose, now: Timestamp) -> Result<Self, SealError> {
-        let secret = Zeroizing::new(random_bytes::<32>());
-        let signer = Signer::new(purpose, &secret);
-        let sealed = sealer.seal(signer.kid(), secret.as_slice())?;
-        Ok(Self { jwk: signer.jwk(), sealed, created_at: now, signs_from: None })
-    }
-
-    /// Whether a token of that second is signed with it.
-    fn signs(&self, purpose: Purpose, second: i64) -> bool {
-        self.jwk.purpose == purpose
-            && self.signs_from.is_none_or(|from| from.as_second() <= second)
-            && self.jwk.retired_at.is_none_or(|at| second < at.as_second())
-    }
-
-    /// `signing`, `published` (it will sign) or `retired`.
-    pub fn status(&self, now: Timestamp) -> &'static str {
-        let second = now.as_second();
-        if self.jwk.retired_at.is_some_and(|at| at.as_second() <= second) {
-            "retired"
-        } else if self.signs_from.is_some_and(|from| second < from.as_second()) {
-            "published"
-        } else {
-            "signing"
-        }
-    }
-}
-
-impl Record for SealedKey {
-    const KIND: &'static str = "signing_key";
-    const RANK: u8 = rank::ROW;
-    fn id(&self) -> String {
-        self.jwk.kid.clone()
-    }
-    fn lists(&self) -> Vec<ListEntry> {
-        vec![ListEntry::new("signing_keys", "", self.created_at.as_millisecond())]
-    }
-}
-
-struct KeepKey(SealedKey);
-
-impl Unit for KeepKey {
-    type Answer = ();
-    fn name(&self) -> &'static str {
-        "signing_key.keep"
-    }
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
-        let mut touches = Touches::new();
-        touches.row::<SealedKey>(self.0.id());
-        touches
-    }
-    fn decide(&self, _: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
-        let mut effects = Effects::answer(());
-        effects.put(self.0.clone())?;
-        Ok(effects)
-    }
-}
-
-/// Puts a new key in the place of the last one, from a moment on.
-pub struct Rotate {
-    /// The new key.
-    pub new: SealedKey,
-    /// The last one of the same purpose, from a plain read; checked again here.
-    pub last: String,
-    /// How long the new one is only published, in seconds.
-    pub published_first: i64,
-    /// The asker's name for this one wish; a repeat shows what came of it.
-    pub key: Key,
-}
-
-impl Unit for Rotate {
-    /// The key that takes over.
-    type Answer = SealedKey;
-
-    fn name(&self) -> &'static str {
-        "signing_key.rotate"
-    }
-
-    fn key(&self) -> Option<Key> {
-        Some(self.key.clone())
-    }
-
-    fn touches(&self, view: &View, _: Timestamp) -> Touches {
-        let mut touches = Touches::new();
-        touches.row::<SealedKey>(self.new.id());
-        touches.row::<SealedKey>(&self.last);
-        if let Some(bound) = view.key().bound() {
-            touches.row::<SealedKey>(bound);
-        }
-        touches
-    }
-
-    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<SealedKey>, Stop> {
-        match view.key() {
-            KeyUse::Other { .. } => {
-                let why = "the key was used for other arguments";
-                return Err(Refusal::new(Code::IdempotencyConflict, why).into());
-            }
-            KeyUse::Same { bound: Some(kid) } => {
-                return Ok(Effects::answer(view.need::<SealedKey>(kid)?.clone()));
-            }
-            _ => {}
-        }
-        let mut last = view.need::<SealedKey>(&self.last)?.clone();
-        // One at a time: a key that is only published has not signed yet.
-        let waits = last.status(now) == "published";
-        if last.jwk.retired_at.is_some() || waits || last.jwk.purpose != self.new.jwk.purpose {
-            let why = "another rotation of these keys is under way: see `earnest keys list`";
-            return Err(Refusal::new(Code::StateConflict, why).into());
-        }
-        // INVARIANT: at_every_moment_one_key_of_a_purpose_signs
-        let at = after(now, self.published_first);
-        last.jwk.retired_at = Some(at);
-        let new = SealedKey { signs_from: Some(at), created_at: now, ..self.new.clone() };
-        let mut effects = Effects::answer(new.clone());
-        effects.bind(&new.jwk.kid);
-        let data = json!({ "kid": new.jwk.kid, "for": new.jwk.purpose, "signs_from": at,
-            "retires": last.jwk.kid });
-        effects.event("alarm.signing_key_rotated", &[], data);
-        effects.put(last)?;
-        effects.put(new)?;
-        Ok(effects)
-    }
+/// Draws a new key.
+///
+/// # Errors
+/// [`SealError::OtherKey`] where it cannot be sealed.
+fn draw(sealer: &Sealer, purpose: Purpose, now: Timestamp) -> Result<SealedKey, SealError> {
+    let secret = Zeroizing::new(random_bytes::<32>());
+    let signer = Signer::new(purpose, &secret);
+    let sealed = sealer.seal(signer.kid(), secret.as_slice())?;
+    Ok(SealedKey { jwk: signer.jwk(), sealed, created_at: now, signs_from: None })
 }
 
 /// A key at hand.
@@ -214,7 +79,7 @@ pub fn rows(store: &Store) -> Result<Vec<SealedKey>, SealError> {
 pub async fn keys(store: &Store, sealer: &Sealer, now: Timestamp) -> Result<Keys, SealError> {
     for purpose in [Purpose::Voucher, Purpose::Receipt] {
         if !rows(store)?.iter().any(|row| row.jwk.purpose == purpose) {
-            let first = SealedKey::draw(sealer, purpose, now)?;
+            let first = draw(sealer, purpose, now)?;
             let kept = store.submit(KeepKey(first)).await;
             kept.map_err(|why| SealError::Books(why.to_string()))?;
         }
@@ -246,16 +111,16 @@ pub async fn rotate(
     purpose: Purpose,
     at_once: bool,
     key: Key,
-) -> Result<SealedKey, crate::api::error::ApiError> {
+) -> Result<SealedKey, SubmitError> {
     let failed = |why: SealError| {
         tracing::error!(%why, "signing keys cannot be rotated");
-        crate::api::error::refuse(Code::Internal, "no key could be made")
+        SubmitError::Refused(Refusal::new(Code::Internal, "no key could be made").into())
     };
     let known = rows(&app.store).map_err(failed)?;
     let lasts = |row: &&SealedKey| row.jwk.purpose == purpose && row.jwk.retired_at.is_none();
     let last = known.iter().rev().find(lasts);
     let last = last.map(|row| row.jwk.kid.clone()).unwrap_or_default();
-    let new = SealedKey::draw(&app.sealer, purpose, app.now()).map_err(failed)?;
+    let new = draw(&app.sealer, purpose, app.now()).map_err(failed)?;
     let published_first = if at_once { 0 } else { PUBLISHED_FIRST_SECONDS };
     let made = app.store.submit(Rotate { new, last, published_first, key }).await?;
     reload(app).map_err(failed)?;
@@ -274,33 +139,4 @@ pub fn reload(app: &App) -> Result<(), SealError> {
         app.set_keys(open(rows, &app.sealer, app.now())?);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn at_every_moment_one_key_of_a_purpose_signs() {
-        let sealer = Sealer::throw_away();
-        let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let key = |purpose| SealedKey::draw(&sealer, purpose, at(0)).unwrap();
-        let mut first = key(Purpose::Voucher);
-        first.jwk.retired_at = Some(at(600) + std::time::Duration::from_millis(250));
-        let mut second = key(Purpose::Voucher);
-        second.signs_from = first.jwk.retired_at;
-        let rows = [first.clone(), second.clone(), key(Purpose::Receipt)];
-        for moment in [-1, 0, 599, 600, 601, 10_000] {
-            let signing: Vec<&str> = rows
-                .iter()
-                .filter(|row| row.signs(Purpose::Voucher, moment))
-                .map(|row| row.jwk.kid.as_str())
-                .collect();
-            let expect = if moment < 600 { &first } else { &second };
-            assert_eq!(signing, [expect.jwk.kid.as_str()], "at {moment}");
-        }
-        let status = |row: &SealedKey, second| row.status(at(second));
-        assert_eq!((status(&first, 599), status(&first, 600)), ("signing", "retired"));
-        assert_eq!((status(&second, 599), status(&second, 600)), ("published", "signing"));
-    }
 }

@@ -4,6 +4,7 @@ mod constraints;
 
 use super::*;
 use crate::id::{QuoteId, VaultId};
+use crate::money::Currency;
 use crate::party::Funding;
 use crate::quote::{Price, Resource};
 use serde_json::{Value, json};
@@ -94,7 +95,7 @@ fn verdict(case: &Case) -> Decision {
         listing: "GET /weather/*".to_owned(),
         request: Resource::new("GET", "https://api.example/", b"").unwrap(),
         price: case.price,
-        currency: CURRENCY,
+        currency: Currency::Usd,
         expires_at: noon(),
     };
     decide(&facts, &quote, Micros::constant(case.max_price), noon())

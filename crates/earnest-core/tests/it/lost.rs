@@ -21,7 +21,7 @@ use earnest_core::voucher::{self, ReportOutcome};
 use earnest_store::SubmitError;
 
 use crate::cash;
-use crate::world::{Buyer, Shop, World, each, micros, said};
+use crate::world::{Buyer, Shop, World, each, in_memory, micros, said};
 
 /// Puts the books in quarantine, as if they had been restored from a copy of this very moment.
 fn restored(world: &World) -> Quarantine {
@@ -54,6 +54,30 @@ fn lifted(world: &World) {
     let import = Import { complete_at: Some(world.now()), ..Import::default() };
     world.run(KeepImport { epoch: "e2".to_owned(), import }).unwrap();
     world.run(Lift { gap: None }).unwrap();
+}
+
+/// Read again and explained, or accepted as it is.
+#[test]
+fn what_was_read_to_the_end_and_is_not_explained_keeps_the_quarantine() {
+    in_memory(|world| {
+        restored(world);
+        let read = |complete: bool, unexplained: u64, said: &str| {
+            let (complete_at, said) = (complete.then(|| world.now()), said.to_owned());
+            let import = Import { complete_at, unexplained, said, ..Import::default() };
+            world.run(KeepImport { epoch: "e2".to_owned(), import }).unwrap();
+            world.row::<Quarantine>(Quarantine::ID).import
+        };
+        let lift = |gap: Option<&str>| world.run(Lift { gap: gap.map(str::to_owned) });
+        read(true, 2, "complete, but for two");
+        assert_eq!(code(lift(None)), "state_conflict");
+        // A reading that fails takes nothing back; one that explains more counts.
+        assert_eq!(read(false, 0, "not readable").unexplained, 2);
+        assert_eq!(read(true, 1, "complete, but for one").unexplained, 1);
+        assert_eq!(code(lift(None)), "state_conflict");
+        let row = lift(Some("ours, by hand")).unwrap();
+        assert_eq!(row.lifted.unwrap().gap.as_deref(), Some("ours, by hand"));
+        assert_eq!(read(true, 0, "too late").unexplained, 1);
+    });
 }
 
 fn code<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {

@@ -72,11 +72,10 @@ pub(super) struct Desk {
     let_through: Arc<Mutex<HashMap<String, Ticket>>>,
 }
 
-/// The original request, and how its gateway is spoken to.
+/// The original request.
 struct Asked {
     method: Method,
     target: Uri,
-    nginx: bool,
 }
 
 impl Desk {
@@ -102,13 +101,12 @@ impl Desk {
         if parts.uri.path() == OUTCOME {
             return self.failed(&parts);
         }
-        let nginx = parts.uri.query() == Some("for=nginx") && parts.uri.path() == ASK;
-        let asked = match asked(&parts) {
-            Ok(asked) => asked,
-            Err(refusal) => return worded(Problem::from(&refusal).into_response(), nginx),
+        let nginx = is_nginx(&parts.uri);
+        let answer = match asked(&parts) {
+            Ok(asked) => self.decide(rules, asked, parts.headers, body).await,
+            Err(refusal) => Problem::from(&refusal).into_response(),
         };
-        let nginx = asked.nginx;
-        worded(self.decide(rules, asked, parts.headers, body).await, nginx)
+        worded(answer, nginx)
     }
 
     async fn decide<B>(&self, rules: &Rules, asked: Asked, headers: HeaderMap, body: B) -> Response
@@ -116,7 +114,7 @@ impl Desk {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        let Asked { method, target, .. } = asked;
+        let Asked { method, target } = asked;
         let mut request = Request::new(());
         *request.method_mut() = method.clone();
         *request.uri_mut() = target;
@@ -138,7 +136,8 @@ impl Desk {
             Method::OPTIONS => {
                 let why = "the gateway answers preflights itself: this path has a price";
                 let mut response = refuse(Code::MethodNotAllowed, why);
-                response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+                let served = rules.served_methods(parts.uri.path()).join(", ");
+                response.headers_mut().extend(HeaderValue::from_str(&served).map(|it| (ALLOW, it)));
                 return response;
             }
             Method::GET | Method::HEAD | Method::DELETE => {}
@@ -240,11 +239,16 @@ fn is_handle(text: &str) -> bool {
     })
 }
 
+/// Whether it is nginx that asks, by its own configuration.
+fn is_nginx(uri: &Uri) -> bool {
+    uri.path() == ASK && uri.query() == Some("for=nginx")
+}
+
 /// What the client asked the gateway for.
 fn asked(parts: &Parts) -> Result<Asked, Refusal> {
     let path = parts.uri.path();
     if path == ASK {
-        let nginx = parts.uri.query() == Some("for=nginx");
+        let nginx = is_nginx(&parts.uri);
         let forwarded @ [method, uri] = ["x-forwarded-method", "x-forwarded-uri"];
         // INVARIANT: no_query_of_a_client_chooses_which_headers_are_believed
         if nginx && forwarded.iter().any(|name| parts.headers.contains_key(*name)) {
@@ -254,12 +258,12 @@ fn asked(parts: &Parts) -> Result<Asked, Refusal> {
             if nginx { ("x-original-method", "x-original-uri") } else { (method, uri) };
         let method = one(&parts.headers, method)?.parse::<Method>();
         let method = method.map_err(|_| malformed("the original method cannot be read"))?;
-        return Ok(Asked { method, target: target(one(&parts.headers, uri)?)?, nginx });
+        return Ok(Asked { method, target: target(one(&parts.headers, uri)?)? });
     }
     let whole = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
     match whole.strip_prefix(ASK) {
         Some(original) if original.starts_with('/') => {
-            Ok(Asked { method: parts.method.clone(), target: target(original)?, nginx: false })
+            Ok(Asked { method: parts.method.clone(), target: target(original)? })
         }
         _ => Err(Refusal::new(Code::NotFound, "gateways ask at /authz")),
     }
@@ -321,7 +325,7 @@ mod tests {
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let asked = asked(&parts).map_err(|refusal| refusal.code)?;
-        Ok(format!("{} {} {}", asked.method, asked.target, asked.nginx))
+        Ok(format!("{} {} {}", asked.method, asked.target, is_nginx(&parts.uri)))
     }
 
     #[test]

@@ -103,6 +103,16 @@ impl Rules {
         reached.map(|(pattern, _)| pattern.method.as_ref().map_or("*", Method::as_str)).collect()
     }
 
+    /// The methods under which something is sold or free at a path, `OPTIONS` left out.
+    pub(crate) fn served_methods(&self, path: &str) -> Vec<&'static str> {
+        let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+        let served = |name: &&str| {
+            let verdict = name.parse().ok().and_then(|method| self.judge(&method, path).ok());
+            verdict.is_some_and(|verdict| verdict != Verdict::Unlisted)
+        };
+        all.into_iter().filter(served).collect()
+    }
+
     /// INVARIANT: where_a_price_and_a_free_rule_are_equally_exact_the_price_counts
     fn verdict(&self, method: &Method, path: &str) -> Verdict {
         let reaches =
@@ -408,5 +418,23 @@ mod tests {
         }
         assert!(Rules::default().price("/any=$0.02").is_ok());
         assert!(Rules::default().price("* /any=$0.02").is_ok());
+    }
+
+    #[test]
+    fn the_methods_of_a_path_are_those_that_are_listed_there() {
+        let mut rules = Rules::default();
+        rules.price("POST /echo=$0.05").unwrap();
+        rules.price("OPTIONS /echo=$0.05").unwrap();
+        rules.price("GET /weather/*=$0.02").unwrap();
+        rules.free("DELETE /weather/old").unwrap();
+        for (path, methods) in [
+            ("/echo", &["POST"][..]),
+            ("/weather/delft", &["GET", "HEAD"]),
+            ("/weather/old", &["GET", "HEAD", "DELETE"]),
+            ("/other", &[]),
+            ("/a/%2e%2e/echo", &[]),
+        ] {
+            assert_eq!(rules.served_methods(path), methods, "{path}");
+        }
     }
 }

@@ -38,6 +38,7 @@ impl Desk {
         let config = SellConfig::authz(seller, gateways.iter().copied()).unwrap();
         let config =
             config.price("GET /weather/*=$0.02").unwrap().price("POST /echo=$0.05").unwrap();
+        let config = config.price("/both=$0.05").unwrap();
         let config = config.free("/health").unwrap().outcome_within(outcome_within);
         let config = config.drain(Duration::from_millis(300));
         let (stop, stopped) = oneshot::channel();
@@ -167,6 +168,11 @@ async fn what_is_not_for_sale_is_said_in_the_gateways_words() {
         assert_eq!(ask("OPTIONS", "/weather/delft").await, no(404, "not_found"));
         assert_eq!(ask("GET", "/weather/%2e%2e%2fhealth").await, no(400, "url_invalid"));
         assert_eq!(ask("TRACE", "/health").await, no(405, "method_not_allowed"));
+        // A preflight of what has a price is the gateway's; under which methods is said.
+        let preflight = desk.ask(gateway, "OPTIONS", "/both", None).await;
+        assert_eq!(says(gateway, &preflight), no(405, "method_not_allowed"));
+        let allow = preflight.headers().get("allow").unwrap();
+        assert_eq!(allow, "GET, HEAD, POST, PUT, PATCH, DELETE");
         // A body that nobody shows is not sold.
         assert_eq!(ask("POST", "/echo").await, no(400, "request_malformed"));
         let head = desk.ask(gateway, "HEAD", "/weather/delft", None).await;

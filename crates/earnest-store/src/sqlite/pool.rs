@@ -22,6 +22,8 @@ pub(crate) struct Pool {
 struct State {
     idle: Vec<Connected>,
     open: usize,
+    /// How often one was lent.
+    lent: u64,
 }
 
 /// A connection out of the pool; goes back, or is forgotten if a read panicked.
@@ -54,6 +56,7 @@ impl Pool {
 
     fn lend(&self) -> Result<Lent<'_>, ReadError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lent = state.lent.saturating_add(1);
         loop {
             if let Some(connected) = state.idle.pop() {
                 return Ok(Lent { pool: self, connected: Some(connected), sound: false });
@@ -69,6 +72,12 @@ impl Pool {
         let conn = open_reader(&self.path).map_err(unavailable)?;
         lent.connected = Some(Connected::new(conn));
         Ok(lent)
+    }
+
+    /// How many connections are out now, and how often one was lent so far.
+    pub(crate) fn lending(&self) -> (usize, u64) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.open.saturating_sub(state.idle.len()), state.lent)
     }
 
     pub(crate) fn snapshot<T>(

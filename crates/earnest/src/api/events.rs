@@ -29,8 +29,9 @@ const RETRY: Duration = Duration::from_secs(2);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// The id of the last event seen, or a bare sequence number; `0` for everything that is kept.
-    /// Without it, and without `Last-Event-ID`, the stream begins now.
+    /// The id of the last event seen, or a bare sequence number; `0` for everything, while there is
+    /// no more than one stream catches up with: beyond that it begins with a `reset`. Without it, and
+    /// without `Last-Event-ID`, the stream begins now.
     since: Option<String>,
 }
 
@@ -48,7 +49,7 @@ pub struct EventView {
 }
 
 /// What happened, as it happens. `id` is the place to go on from (`Last-Event-ID`, or `since`); a
-/// comment comes every 15 seconds of silence. `event: reset` says that the place is too far back, or
+/// comment comes every 15 seconds, unless set otherwise. `event: reset` says that the place is too far back, or
 /// of an epoch that ended: read what you show anew, the stream goes on from now.
 ///
 /// Owners, agents and sellers see what concerns them; the operator sees everything.
@@ -69,11 +70,11 @@ pub async fn stream(
         listener,
         headers,
         ready: begin.reset.into_iter().collect(),
-        silence: tokio::time::interval(app.heartbeat),
+        beat: tokio::time::interval(app.heartbeat),
         app,
     };
-    // Its first tick is at once; what follows is silence.
-    told.silence.reset();
+    // Its first tick is at once; the others come at their time, whatever else is told.
+    told.beat.reset();
     let mut response = Sse::new(told.into_stream()).into_response();
     let headers = response.headers_mut();
     // What stands between may not hold events back, keep them, or pack them.
@@ -124,7 +125,7 @@ struct Telling {
     headers: HeaderMap,
     listener: Listener,
     ready: std::collections::VecDeque<Event>,
-    silence: tokio::time::Interval,
+    beat: tokio::time::Interval,
 }
 
 impl Telling {
@@ -144,13 +145,17 @@ impl Telling {
             tokio::select! {
                 () = self.app.stopping.cancelled() => return None,
                 seen = self.listener.next() => match seen {
-                    Ok(seen) => self.take(&seen),
+                    Ok(seen) => if let Err(error) = self.take(&seen) {
+                        // Whoever listens comes again from the last one, and misses none.
+                        tracing::error!(%error, "a stream of events ends: one cannot be written");
+                        return None;
+                    },
                     Err(error) => {
                         tracing::warn!(%error, "a stream of events ends: the books cannot be read");
                         return None;
                     }
                 },
-                _ = self.silence.tick() => {
+                _ = self.beat.tick() => {
                     if !still_live(&self.app, &self.headers) {
                         return None;
                     }
@@ -160,7 +165,7 @@ impl Telling {
         }
     }
 
-    fn take(&mut self, seen: &Seen) {
+    fn take(&mut self, seen: &Seen) -> Result<(), serde_json::Error> {
         let epoch = self.app.store.epoch();
         let events = &seen.events;
         for (place, event) in events.iter().enumerate() {
@@ -175,9 +180,10 @@ impl Telling {
                 kind: event.event.kind.clone(),
                 data: event.event.data.clone(),
             };
-            let Ok(data) = serde_json::to_string(&view) else { continue };
+            let data = serde_json::to_string(&view)?;
             let id = EventId { epoch, event, last }.to_string();
             self.ready.push_back(Event::default().id(id).data(data));
         }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use earnest_core::jws::Purpose;
 use earnest_core::problem::Code;
+use earnest_core::signing::SealedKey;
 use earnest_core::time::Timestamp;
 use earnest_core::unit::{Fingerprint, Key};
 use http::HeaderMap;
@@ -14,7 +15,7 @@ use super::error::{ApiResult, refuse};
 use super::read::{Json, required_key};
 use super::view::{List, Problem};
 use crate::app::App;
-use crate::signing::{self, SealedKey};
+use crate::signing;
 
 /// A signing key; never its secret.
 #[derive(Serialize, ToSchema)]

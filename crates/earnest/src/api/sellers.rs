@@ -281,5 +281,5 @@ pub async fn report(
         })
     };
     let reports = batch.reports.into_iter().map(read).collect();
-    flow::take_in(&app, seller, reports).await.map(axum::Json)
+    Ok(axum::Json(flow::take_in(&app, seller, reports).await?))
 }

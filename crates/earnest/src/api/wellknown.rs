@@ -57,8 +57,11 @@ const PROBE: Duration = Duration::from_secs(2);
 /// Ready for requests.
 #[derive(Serialize, ToSchema)]
 pub struct Ready {
-    /// `ready`, or `quarantined`: restored, and nothing is sold or settled yet.
+    /// `ready`; `degraded`: requests are served, but a job keeps dying; or `quarantined`: restored,
+    /// and nothing is sold or settled yet.
     status: &'static str,
+    /// The jobs that keep dying, by name.
+    failing: Vec<&'static str>,
     /// `simulated`, `sandbox` or `live`.
     mode: String,
     /// Of this installation; another one after a restore.
@@ -67,7 +70,8 @@ pub struct Ready {
     seq: u64,
 }
 
-/// The books can be read and written.
+/// The books can be read and written. 200 says that requests are served, also while a job keeps dying:
+/// `status` and `failing` say that.
 #[utoipa::path(get, path = "/readyz", tag = "operations",
     responses((status = 200, description = "Ready", body = Ready),
         (status = 503, description = "Not ready", body = Problem, content_type = "application/problem+json")))]
@@ -77,8 +81,15 @@ pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Ready>> {
         Ok(written) => written?,
         Err(_) => return Err(refuse(Code::Overloaded, "the books take too long to write")),
     }
+    let failing = app.health.failing(tokio::time::Instant::now());
+    let status = match (quarantined(&app)?, failing.is_empty()) {
+        (true, _) => "quarantined",
+        (false, true) => "ready",
+        (false, false) => "degraded",
+    };
     Ok(axum::Json(Ready {
-        status: if quarantined(&app)? { "quarantined" } else { "ready" },
+        status,
+        failing,
         mode: app.store.mode().to_owned(),
         epoch: app.store.epoch().to_owned(),
         seq: head.seq,

@@ -28,7 +28,7 @@ const MOST_SHOWN: usize = 4;
 
 /// Runs the command.
 pub async fn run(command: Audit, style: &Style) -> Ended {
-    let data = command.data.unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let data = command.data.unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR));
     let file = if data.is_dir() { data.join("earnest.db") } else { data };
     if !file.exists() {
         let why = format!("there are no books at `{}`", file.display());

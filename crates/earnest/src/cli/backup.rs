@@ -91,12 +91,12 @@ pub enum RestoreVerb {
         #[command(flatten)]
         money: Money,
     },
-    /// Ends the quarantine, once PayPal's records were read past the restore.
+    /// Ends the quarantine, once PayPal's records were read past the restore and explained.
     Lift {
         /// Which Earnest.
         #[command(flatten)]
         reach: Reach,
-        /// Before they were: what is unknown, and why you bear that.
+        /// If they are not: what is unknown, and why you bear that.
         #[arg(long, value_name = "REASON")]
         accept_gap: Option<String>,
         /// How to ask.
@@ -130,6 +130,7 @@ impl From<RestoreError> for Failure {
                 Self::local(LocalCode::KeyFile, 1, why)
                     .next("--key-file names the copy of the key file that is kept apart")
             }
+            RestoreError::Stranded { .. } => Self::local(LocalCode::FileUnusable, 1, why),
             RestoreError::Books(_) => Self::of(Code::DatabaseUnavailable, why),
         }
     }
@@ -142,7 +143,7 @@ fn lost(why: &dyn std::fmt::Display) -> Failure {
 /// Runs `earnest backup`.
 pub async fn run(command: Backup, style: &Style) -> Ended {
     let config = Config::load(command.place.overrides()?)?;
-    let data = config.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let data = config.data_dir();
     let key_file = config.key_file.clone().unwrap_or_else(|| data.join(SEAL_KEY));
     let (to, now) = (command.to.clone(), (machine_clock())());
     let taken = tokio::task::spawn_blocking(move || backup::take(&data, Some(&key_file), &to, now));
@@ -170,28 +171,29 @@ pub async fn run_restore(command: Restore, style: &Style) -> Ended {
         RestoreVerb::Lines { reach, paging } => lines(&reach, paging, style).await?,
         RestoreVerb::Decide { reach, purchase, paid_by, capture, money } => {
             let body = json!({ "paid_by": paid_by, "paypal_capture": capture });
+            let (client, path) = (Client::new(&reach)?, id(&purchase)?);
             if money.dry_run {
-                style.talk("nothing was decided");
+                would_decide(&client, &purchase, &paid_by, style).await?;
                 return Ok(ExitCode::SUCCESS);
             }
             style.consent(money, true, &format!("{purchase} is paid by {paid_by}?")).await?;
-            let path = format!("/v1/restore/lines/{}", id(&purchase)?);
-            let row = Client::new(&reach)?.post(Role::Operator, path, Some(body)).await?;
+            let path = format!("/v1/restore/lines/{path}");
+            let row = client.post(Role::Operator, path, Some(body)).await?;
             let line = format!("{purchase} {}", text(&row, "status"));
             style.changed(&row, &line, "earnest restore lines")?;
         }
         RestoreVerb::Lift { reach, accept_gap, money } => {
+            let client = Client::new(&reach)?;
             if money.dry_run {
-                style.talk("nothing was lifted");
+                would_lift(&client, accept_gap.is_some(), style).await?;
                 return Ok(ExitCode::SUCCESS);
             }
             let question = match &accept_gap {
-                Some(_) => "sell and settle again though PayPal's records are not complete?",
+                Some(_) => "sell and settle again in spite of what is not known?",
                 None => "sell and settle again?",
             };
             style.consent(money, true, question).await?;
             let body = Some(json!({ "accept_gap": accept_gap }));
-            let client = Client::new(&reach)?;
             let row = client.post(Role::Operator, "/v1/restore/lift", body).await?;
             let next = "each owner looks at keys and policies, and resumes its agents";
             style.changed(&row, &text(&row, "status"), next)?;
@@ -200,8 +202,51 @@ pub async fn run_restore(command: Restore, style: &Style) -> Ended {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What deciding would do, by the line as it is now.
+async fn would_decide(
+    client: &Client,
+    purchase: &str,
+    paid_by: &str,
+    style: &Style,
+) -> Result<(), Failure> {
+    let listing = client.list(Role::Operator, "/v1/restore/lines", &[], usize::MAX / 2).await?;
+    let line = listing.rows.into_iter().find(|row| text(row, "purchase") == purchase);
+    let Some(line) = line else {
+        return Err(Failure::of(Code::NotFound, format!("no lost purchase `{purchase}`")));
+    };
+    let (status, owed) = (text(&line, "status"), money(&line, "amount_micros"));
+    let would = if status == "open" { "decide" } else { "nothing" };
+    let row = json!({ "dry_run": true, "would": would, "purchase": purchase, "status": status,
+        "amount_micros": line["amount_micros"], "paid_by": paid_by });
+    style.object(&row, || match would {
+        "decide" => format!("{owed} of {purchase} would be paid by {paid_by}"),
+        _ => format!("{purchase} is {status} already"),
+    })
+}
+
+/// Whether lifting would be refused, by the quarantine as it is now.
+async fn would_lift(client: &Client, accepted: bool, style: &Style) -> Result<(), Failure> {
+    let row = client.get(Role::Operator, "/v1/restore").await?;
+    let status = text(&row, "status");
+    let explained = text(&row, "import_complete") == "true" && text(&row, "unexplained") == "0";
+    if status == "never" {
+        return Err(Failure::of(Code::NotFound, "these books were never restored"));
+    }
+    if status == "quarantined" && !explained && !accepted {
+        let why = format!("it would be refused: {}", text(&row, "import_said"));
+        let failure = Failure::of(Code::StateConflict, why);
+        return Err(failure.next("wait, or say with --accept-gap why it goes without"));
+    }
+    let would = if status == "quarantined" { "lift" } else { "nothing" };
+    let row = json!({ "dry_run": true, "would": would, "status": status, "explained": explained });
+    style.object(&row, || match would {
+        "lift" => "would sell and settle again".to_owned(),
+        _ => "it is lifted already".to_owned(),
+    })
+}
+
 fn describe(row: &Value) -> String {
-    facts(&[
+    let told = facts(&[
         ("status", text(row, "status")),
         ("epoch", text(row, "epoch")),
         ("restored", text(row, "restored_at")),
@@ -212,7 +257,12 @@ fn describe(row: &Value) -> String {
         ("read again", text(row, "next_import_at")),
         ("lifted", text(row, "lifted_at")),
         ("in spite of", text(row, "gap")),
-    ])
+    ]);
+    let open = row["unexplained_records"].as_array().into_iter().flatten();
+    open.fold(told, |told, it| {
+        let [id, code, why] = ["transaction", "code", "why"].map(|name| text(it, name));
+        format!("{told}\n  {id} {code}: {why}")
+    })
 }
 
 async fn captures(reach: &Reach, paging: Paging, style: &Style) -> Result<(), Failure> {
@@ -256,7 +306,7 @@ async fn lines(reach: &Reach, paging: Paging, style: &Style) -> Result<(), Failu
 async fn from_backup(command: Restore, style: &Style) -> Ended {
     let named = command.place.key_file.clone();
     let config = Config::load(command.place.overrides()?)?;
-    let data = config.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let data = config.data_dir();
     let from = command.from.ok_or_else(|| Failure::usage("which backup?"))?;
     let force = command.force;
     // A key file that only this command names is copied into the folder; one that the settings name

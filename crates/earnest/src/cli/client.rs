@@ -59,7 +59,7 @@ impl Reach {
 
     /// The folder of the books.
     pub fn data(&self) -> PathBuf {
-        self.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"))
+        self.data.clone().unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR))
     }
 }
 

@@ -1,9 +1,10 @@
 //! `earnest config show`: the settings in force, and where each comes from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Subcommand};
 use earnest_core::problem::Code;
 use earnest_core::settings::Settings;
 use earnest_paypal::Mode;
@@ -12,9 +13,10 @@ use serde_json::{Value, json};
 use super::failure::{Ended, Failure};
 use super::output::text;
 use super::{Style, Where};
-use crate::config::{Config, Overrides, tables};
+use crate::config::{self, Config, DATA_DIR, Overrides, tables};
 use crate::front::{FrontConfig, FrontFile};
 use crate::limits::Limits;
+use crate::models;
 use crate::watch::{LogFormat, WatchFile};
 
 /// Settings.
@@ -30,9 +32,32 @@ pub struct Show {
     /// Say where each comes from, too.
     #[arg(long)]
     pub origin: bool,
+    /// How `earnest up` would write its log.
+    #[arg(long, env = "EARNEST_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub log: Option<LogFormat>,
     /// Where `earnest up` would run, and with what.
     #[command(flatten)]
     pub place: Where,
+    /// The names of those above that were given as flags, not by the environment.
+    #[arg(skip)]
+    pub flags: BTreeSet<String>,
+}
+
+impl Show {
+    /// Takes note of which settings the command line gave, as it was read.
+    pub fn note_flags(&mut self, read: &ArgMatches) {
+        let ids = read.ids().map(|id| id.as_str());
+        let flags = ids.filter(|id| read.value_source(id) == Some(ValueSource::CommandLine));
+        self.flags = flags.map(str::to_owned).collect();
+    }
+
+    /// Where a setting that is no file's comes from.
+    fn origin_of(&self, id: &str, variable: &str) -> String {
+        match self.flags.contains(id) {
+            true => format!("flag --{}", id.replace('_', "-")),
+            false => variable.to_owned(),
+        }
+    }
 }
 
 /// Values with their origins, by the name of the setting.
@@ -40,11 +65,11 @@ type Known = BTreeMap<String, (String, String)>;
 
 /// Runs the command.
 pub fn run(command: ConfigCommand, style: &Style) -> Ended {
-    let ConfigCommand::Show(Show { origin, place }) = command;
-    let overrides = place.overrides()?;
+    let ConfigCommand::Show(show) = command;
+    let (origin, overrides) = (show.origin, show.place.clone().overrides()?);
     // What cannot be used is said as `earnest up` says it.
     let config = Config::load(overrides.clone())?;
-    let rows: Vec<Value> = known(&overrides, config.mode)?
+    let rows: Vec<Value> = known(&show, &overrides, config.mode)?
         .into_iter()
         .map(|(name, (value, origin))| json!({ "name": name, "value": value, "origin": origin }))
         .collect();
@@ -58,16 +83,16 @@ pub fn run(command: ConfigCommand, style: &Style) -> Ended {
     Ok(ExitCode::SUCCESS)
 }
 
-fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
+fn known(show: &Show, overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
     let mut known = Known::new();
     for (name, value) in [
-        ("server.listen", "127.0.0.1:4020"),
-        ("data.dir", "earnest-data"),
-        ("paypal.mode", "simulated"),
-        ("paypal.webhook_check", "local"),
-        ("models.daily_cap_micros", "1000000"),
+        ("server.listen", config::listen().to_string()),
+        ("data.dir", DATA_DIR.to_owned()),
+        ("paypal.mode", config::MODE.to_string()),
+        ("paypal.webhook_check", config::WEBHOOK_CHECK.as_str().to_owned()),
+        ("models.daily_cap_micros", models::Settings::default().daily_cap.get().to_string()),
     ] {
-        known.insert(name.to_owned(), (value.to_owned(), "default".to_owned()));
+        known.insert(name.to_owned(), (value, "default".to_owned()));
     }
     let rules = match mode {
         Mode::Simulated => Settings::simulated(),
@@ -89,16 +114,24 @@ fn known(overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
     }
     let said = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
     let secret = overrides.secret.as_ref().map(|_| "[not shown]".to_owned());
-    for (name, value, variable) in [
-        ("server.listen", overrides.listen.map(|listen| listen.to_string()), "EARNEST_LISTEN"),
-        ("server.public_url", overrides.public_url.clone(), "EARNEST_PUBLIC_URL"),
-        ("data.dir", said(&overrides.data), "EARNEST_DATA"),
-        ("data.key_file", said(&overrides.key_file), "EARNEST_KEY_FILE"),
-        ("paypal.client_id", overrides.client_id.clone(), "EARNEST_PAYPAL_CLIENT_ID"),
-        ("paypal.secret", secret, "EARNEST_PAYPAL_SECRET"),
+    let secret_from = match std::env::var_os("EARNEST_PAYPAL_SECRET_FILE") {
+        Some(_) => "EARNEST_PAYPAL_SECRET_FILE",
+        None => "EARNEST_PAYPAL_SECRET",
+    };
+    let listen = overrides.listen.map(|listen| listen.to_string());
+    let log = show.log.map(|log| log.as_str().to_owned());
+    let client_id = overrides.client_id.clone();
+    for (name, value, id, variable) in [
+        ("server.listen", listen, "listen", "EARNEST_LISTEN"),
+        ("server.public_url", overrides.public_url.clone(), "public_url", "EARNEST_PUBLIC_URL"),
+        ("data.dir", said(&overrides.data), "data", "EARNEST_DATA"),
+        ("data.key_file", said(&overrides.key_file), "key_file", "EARNEST_KEY_FILE"),
+        ("paypal.client_id", client_id, "paypal_client_id", "EARNEST_PAYPAL_CLIENT_ID"),
+        ("paypal.secret", secret, "", secret_from),
+        ("watch.log", log, "log", "EARNEST_LOG_FORMAT"),
     ] {
         if let Some(value) = value {
-            known.insert(name.to_owned(), (value, format!("flag or {variable}")));
+            known.insert(name.to_owned(), (value, show.origin_of(id, variable)));
         }
     }
     Ok(known)

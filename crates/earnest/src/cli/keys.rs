@@ -1,7 +1,6 @@
 //! `earnest keys`: what signs vouchers and receipts, and what seals secrets.
 
 use earnest_core::problem::{Code, LocalCode};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
@@ -92,7 +91,7 @@ pub async fn run(command: Keys, style: &Style) -> Ended {
         Keys::List { reach } => list(&reach, style).await?,
         Keys::Rotate { reach, purpose, at_once, idempotency_key, money } => {
             if money.dry_run {
-                style.talk("no key was made");
+                would_rotate(&reach, purpose, style).await?;
                 return Ok(ExitCode::SUCCESS);
             }
             let question = match at_once {
@@ -123,6 +122,27 @@ async fn list(reach: &Reach, style: &Style) -> Result<(), Failure> {
     })
 }
 
+/// Whether a rotation would be refused: one of these keys waits for its turn already.
+async fn would_rotate(reach: &Reach, purpose: Which, style: &Style) -> Result<(), Failure> {
+    let listing = Client::new(reach)?.get(Role::Operator, "/v1/signing-keys").await?;
+    let rows = listing.get("data").and_then(|rows| rows.as_array()).cloned().unwrap_or_default();
+    for name in purpose.names() {
+        let of = |status: &str| {
+            let mut rows = rows.iter();
+            rows.find(|row| text(row, "for") == *name && text(row, "status") == status)
+        };
+        if let Some(waits) = of("published") {
+            let (kid, from) = (text(waits, "kid"), text(waits, "signs_from"));
+            let why = format!("it would be refused: {kid} signs from {from}, and is not over");
+            return Err(Failure::of(Code::StateConflict, why));
+        }
+        let retires = of("signing").map(|row| text(row, "kid")).unwrap_or_default();
+        let row = json!({ "dry_run": true, "would": "rotate", "for": name, "retires": retires });
+        style.object(&row, || format!("would make a new {name} key in the place of {retires}"))?;
+    }
+    Ok(())
+}
+
 async fn rotate(
     reach: &Reach,
     purpose: Which,
@@ -145,7 +165,7 @@ async fn rotate(
 
 async fn seal_anew(place: Where, style: &Style) -> Result<(), Failure> {
     let config = Config::load(place.overrides()?)?;
-    let data = config.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let data = config.data_dir();
     let key_file = config.key_file.clone().unwrap_or_else(|| data.join(SEAL_KEY));
     let (books, mode, at) = (data.join(BOOKS), config.mode.as_str(), key_file.clone());
     if !books.exists() {

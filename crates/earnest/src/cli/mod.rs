@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, Refusal};
 use earnest_paypal::Secret;
@@ -215,7 +215,7 @@ pub fn log_format(cli: &Cli) -> LogFormat {
 pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Cli, ExitCode> {
     let arguments: Vec<_> = arguments.collect();
     let json = arguments.iter().any(|argument| argument == "--json");
-    Cli::try_parse_from(&arguments).map_err(|error| {
+    read(&arguments).map_err(|error| {
         let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
         if json && !help {
             // The first paragraph says what is wrong, the others how it is done.
@@ -229,6 +229,18 @@ pub fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Cli,
         let _ = error.print();
         ExitCode::from(if help { 0 } else { 2 })
     })
+}
+
+/// The command line by its grammar; `config show` is told besides what of it stood there.
+fn read(arguments: &[std::ffi::OsString]) -> Result<Cli, clap::Error> {
+    let read = Cli::command().try_get_matches_from(arguments)?;
+    let mut cli = Cli::from_arg_matches(&read)?;
+    if let Command::Config(config::ConfigCommand::Show(show)) = &mut cli.command
+        && let Some((_, read)) = read.subcommand().and_then(|(_, config)| config.subcommand())
+    {
+        show.note_flags(read);
+    }
+    Ok(cli)
 }
 
 /// Runs a command and gives its exit code.
@@ -320,8 +332,6 @@ pub async fn asked_to_stop() {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -1,8 +1,9 @@
 //! `earnest doctor models`: whether the configured models answer, and what that costs.
 
-use earnest_core::problem::Code;
 use std::process::ExitCode;
 
+use earnest_core::id::ModelCallId;
+use earnest_core::problem::{Code, LocalCode};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -10,32 +11,47 @@ use super::failure::{Ended, Failure};
 use super::output::{money, text};
 use super::{Style, Where};
 use crate::config::Config;
-use crate::models::advisor::{Figures, Said};
-use crate::models::{Asked, Cost, Gateway, ModelError, Models};
+use crate::flow::advisor::{Tried, try_out};
+use crate::models::{Cost, Gateway, ModelError, Models};
+use crate::serve::open_books;
+use crate::source::{machine_clock, seed};
 
 /// Asks every model of the settings one question about a made-up tab. Exit code 4 where a key is
-/// refused, 1 where a model gives no answer that can be used.
+/// refused, 1 where a model gives no answer that can be used, 7 while Earnest runs.
 ///
-/// The calls cost what they cost and are not in the books: they belong to nobody's tab.
+/// What it costs is reserved and booked as every call is, under the same cap of the day: so it needs
+/// the books to itself.
 pub async fn doctor(place: Where, style: &Style) -> Ended {
     let config = Config::load(place.overrides()?)?;
     let models = Models::new(&config.models);
-    let models = models.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
-    let (mut rows, mut worst) = (Vec::new(), 0);
-    for gateway in models.all() {
-        let asked = gateway.ask(&Figures::example().question()).await;
-        let said = asked.said.as_ref().map_err(Clone::clone).and_then(|text| Said::read(text));
-        worst = worst.max(match &said {
-            Ok(_) => 0,
-            Err(ModelError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _)) => 4,
-            Err(_) => 1,
-        });
-        rows.push(row(gateway, &asked, &said));
-    }
-    if rows.is_empty() {
+    let models = models.map_err(|why| Failure::usage(why.to_string()))?;
+    if models.all().next().is_none() {
         style.talk("no model is configured: Earnest goes by its rules");
         return Ok(ExitCode::SUCCESS);
     }
+    let store = open_books(&config).await.map_err(|why| {
+        Failure::local(LocalCode::InUse, 7, why.to_string()).next(
+            "stop Earnest first; what its models answer meanwhile is in events `model.called`",
+        )
+    })?;
+    let (mut rows, mut worst) = (Vec::new(), 0);
+    for gateway in models.all() {
+        let id = ModelCallId::new(seed(&machine_clock()));
+        let tried = try_out(&store, gateway, models.daily_cap, id).await;
+        let tried = tried.map_err(|why| Failure::of(Code::DatabaseUnavailable, why.to_string()))?;
+        worst = worst.max(match &tried {
+            Some((Ok(_), _)) => 0,
+            Some((Err(ModelError::Refused(status, _)), _))
+                if matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) =>
+            {
+                4
+            }
+            _ => 1,
+        });
+        rows.push(row(gateway, tried.as_ref()));
+    }
+    let closed = tokio::task::spawn_blocking(move || store.close()).await;
+    closed.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
     style.rows(&rows, ["", "ROLE", "MODEL", "COST", "SAID"], |row| {
         let sign = if text(row, "ok") == "true" { "ok" } else { "BAD" };
         let cost = match money(row, "cost_micros") {
@@ -47,27 +63,33 @@ pub async fn doctor(place: Where, style: &Style) -> Ended {
     Ok(ExitCode::from(worst))
 }
 
-fn row(gateway: &Gateway, asked: &Asked, said: &Result<Said, ModelError>) -> Value {
+fn row(gateway: &Gateway, tried: Option<&Tried>) -> Value {
     let role = gateway.role();
-    let cost = match asked.spend.cost {
-        Cost::Known(cost) => json!(cost),
-        Cost::Unknown => Value::Null,
+    let spend = tried.map(|(_, spend)| *spend);
+    let cost = match spend.map(|spend| spend.cost) {
+        Some(Cost::Known(cost)) => json!(cost),
+        Some(Cost::Unknown) => Value::Null,
+        None => json!(0),
     };
-    let (answer, words) = match said {
-        Ok(said) => (json!(said), said.sentence.clone()),
-        Err(why) => (Value::Null, why.to_string()),
+    let (ok, outcome, answer, words) = match tried {
+        Some((Ok(said), _)) => (true, "answered", json!(said), said.sentence.clone()),
+        Some((Err(why), _)) => (false, why.word(), Value::Null, why.to_string()),
+        None => {
+            let why = "the day's cap on what models may cost has no room: it was not asked";
+            (false, "budget_exhausted", Value::Null, why.to_owned())
+        }
     };
     json!({
         "role": role.name,
         "model": role.model,
         "family": role.family,
-        "ok": said.is_ok(),
-        "outcome": said.as_ref().map_or_else(ModelError::word, |_| "answered"),
+        "ok": ok,
+        "outcome": outcome,
         "answer": answer,
         "said": words,
         "cost_micros": cost,
         "reserve": role.reserve.to_string(),
-        "input_tokens": asked.spend.input_tokens,
-        "output_tokens": asked.spend.output_tokens,
+        "input_tokens": spend.and_then(|spend| spend.input_tokens),
+        "output_tokens": spend.and_then(|spend| spend.output_tokens),
     })
 }

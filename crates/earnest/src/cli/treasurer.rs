@@ -61,7 +61,7 @@ pub struct Replay {
 /// Runs the command.
 pub async fn run(command: Treasurer, style: &Style) -> Ended {
     let Treasurer::Replay(Replay { tabs, seed, file, books, export, place }) = command;
-    let data = place.data.clone().unwrap_or_else(|| PathBuf::from("earnest-data"));
+    let data = place.data.clone().unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR));
     let settings = rules_in(Mode::Live, &place.overrides()?)?;
     let recordings = match &file {
         Some(path) => read(path)?,

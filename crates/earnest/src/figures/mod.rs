@@ -100,6 +100,11 @@ struct What {
     what: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Job {
+    job: &'static str,
+}
+
 type Seconds = fn() -> Histogram;
 
 /// The figures of one Earnest.
@@ -117,6 +122,8 @@ pub struct Figures {
     head: Gauge,
     behind: Gauge,
     remembered: Family<What, Gauge>,
+    deaths: Family<Job, Counter>,
+    failing: Gauge,
     writer: books::Writer,
     open: books::Open,
     seen: AtomicU64,
@@ -153,6 +160,8 @@ impl Figures {
             head: Gauge::default(),
             behind: Gauge::default(),
             remembered: Family::default(),
+            deaths: Family::default(),
+            failing: Gauge::default(),
             writer: books::Writer::default(),
             open: books::Open::default(),
             seen: AtomicU64::new(0),
@@ -179,6 +188,8 @@ impl Figures {
         to.register("log_head", "Entries in the log", self.head.clone());
         to.register("events_behind", "Entries of the log that are not counted above yet; 0 unless the books could not be read in time", self.behind.clone());
         to.register("front_remembered", "What the front limiter remembers", self.remembered.clone());
+        to.register("job_deaths", "How often a job, or a piece of its work, died and was begun again", self.deaths.clone());
+        to.register("jobs_failing", "Jobs that keep dying", self.failing.clone());
         self.writer.register(to);
         self.open.register(to);
     }
@@ -194,6 +205,9 @@ impl Figures {
         }
         for kind in alarm::KINDS {
             self.events.get_or_create(&Kind { kind: kind.to_owned() }).inc_by(0);
+        }
+        for job in crate::jobs::names().chain([crate::events::JOB]) {
+            self.deaths.get_or_create(&Job { job }).inc_by(0);
         }
         for operation in Call::ALL {
             let operation = operation.as_str();
@@ -281,6 +295,16 @@ impl Figures {
         self.paypal_outcomes.get_or_create(&Outcome { operation, outcome }).inc();
     }
 
+    /// Counts a job that died.
+    pub fn job_died(&self, job: &'static str) {
+        self.deaths.get_or_create(&Job { job }).inc();
+    }
+
+    /// Up to where events are counted.
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Acquire)
+    }
+
     /// Waits until everything up to a place is counted, and says how much is not where that takes
     /// too long.
     async fn caught_up(&self, seq: u64, within: Duration) {
@@ -316,6 +340,8 @@ impl Figures {
                 .get_or_create(&What { what })
                 .set(i64::try_from(many).unwrap_or(i64::MAX));
         }
+        let failing = app.health.failing(tokio::time::Instant::now()).len();
+        self.failing.set(i64::try_from(failing).unwrap_or(i64::MAX));
         self.writer.set(app.store.load());
     }
 }

@@ -6,18 +6,20 @@
 //! there were no advisor.
 
 use earnest_core::id::ModelCallId;
-use earnest_core::model::{EndCall, Ended, ModelCall, NewCall, cap_account, day_of};
+use earnest_core::model::{EndCall, Ended, ModelCall, NewCall, TryCall, cap_account, day_of};
+use earnest_core::money::Micros;
 use earnest_core::party::Owner;
 use earnest_core::tab::Tab;
 use earnest_core::time::{Timestamp, seconds_between};
 use earnest_core::treasurer::{Advice, AskAdvice, Plan, TakeAdvice, may_ask, threshold};
+use earnest_store::{Store, SubmitError};
 use futures_util::StreamExt as _;
 
 use super::paypal::FlowError;
 use super::{lost, settle};
 use crate::app::App;
 use crate::models::advisor::{Figures, Said};
-use crate::models::{Asked, Cost, Gateway};
+use crate::models::{Asked, Cost, Gateway, ModelError, Spend};
 
 /// How many questions are under way at once.
 const QUESTIONS: usize = 4;
@@ -107,18 +109,8 @@ async fn ask(app: &App, advisor: &Gateway, tab: &Tab) -> Result<(), FlowError> {
     let ask = AskAdvice { tab: tab.id, interval_seconds: role.ask_seconds, call };
     // Somebody else asked meanwhile, or the day's cap is used up.
     let Some(call) = app.store.submit(ask).await? else { return Ok(()) };
-    let Asked { said, spend } = advisor.ask(&question).await;
-    let said = said.and_then(|text| Said::read(&text));
-    let ended = Ended {
-        cost: match spend.cost {
-            Cost::Known(cost) => Some(cost),
-            Cost::Unknown => None,
-        },
-        input_tokens: spend.input_tokens,
-        output_tokens: spend.output_tokens,
-        outcome: said.as_ref().map_or_else(|why| why.word(), |_| "answered").to_owned(),
-    };
-    app.store.submit(EndCall { id: call.id, ended: Some(ended) }).await?;
+    let (said, spend) = read(advisor.ask(&question).await);
+    app.store.submit(EndCall { id: call.id, ended: Some(ended(&said, spend)) }).await?;
     let Said { settle, sentence } = match said {
         Ok(said) => said,
         Err(why) => {
@@ -132,6 +124,48 @@ async fn ask(app: &App, advisor: &Gateway, tab: &Tab) -> Result<(), FlowError> {
         Some(tab) if settle => settle::look_at(app, &tab).await,
         _ => Ok(()),
     }
+}
+
+/// What was said, by its schema, and what it cost.
+fn read(asked: Asked) -> (Result<Said, ModelError>, Spend) {
+    (asked.said.and_then(|text| Said::read(&text)), asked.spend)
+}
+
+fn ended(said: &Result<Said, ModelError>, spend: Spend) -> Ended {
+    Ended {
+        cost: match spend.cost {
+            Cost::Known(cost) => Some(cost),
+            Cost::Unknown => None,
+        },
+        input_tokens: spend.input_tokens,
+        output_tokens: spend.output_tokens,
+        outcome: said.as_ref().map_or_else(|why| why.word(), |_| "answered").to_owned(),
+    }
+}
+
+/// What came of trying a model.
+pub type Tried = (Result<Said, ModelError>, Spend);
+
+/// Asks a model about a made-up tab, in books that nobody else has open: reserve, ask, book. `None`
+/// where the day's cap has no room for it.
+///
+/// # Errors
+/// When the books do not take it.
+pub async fn try_out(
+    store: &Store,
+    gateway: &Gateway,
+    daily_cap: Micros,
+    id: ModelCallId,
+) -> Result<Option<Tried>, SubmitError> {
+    let role = gateway.role();
+    let (model, reserve) = (role.model.clone(), role.reserve);
+    let call = NewCall { id, role: role.name, model, reserve, daily_cap };
+    if store.submit(TryCall(call)).await?.is_none() {
+        return Ok(None);
+    }
+    let (said, spend) = read(gateway.ask(&Figures::example().question()).await);
+    store.submit(EndCall { id, ended: Some(ended(&said, spend)) }).await?;
+    Ok(Some((said, spend)))
 }
 
 /// What the advisor is told about a tab.

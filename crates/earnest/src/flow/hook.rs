@@ -4,23 +4,21 @@
 //! until they are taken, by jobs. A body is written from the log at each attempt, so nothing of an
 //! event is kept twice.
 
-use std::collections::HashMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use earnest_core::hook::{
-    Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
+    Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, NotSent,
+    Scheme,
 };
-use earnest_core::id::HookId;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::time::after;
 use earnest_store::EventAt;
 use ed25519_dalek::{Signer as _, SigningKey};
-use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use ring::hmac;
 use serde_json::json;
+use url::Url;
 use zeroize::Zeroizing;
 
 use super::paypal::FlowError;
@@ -30,6 +28,8 @@ use crate::outbound::Call;
 
 /// How many entries of the log are looked through at once.
 const PAGE: usize = 500;
+/// How many endpoints are listed at once.
+const HOOKS: usize = 500;
 /// How many due deliveries are looked at in a turn.
 const MOST_DUE: usize = 5_000;
 /// After how many entries without anything to tell the place is remembered all the same.
@@ -107,7 +107,7 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
     // Only up to here: an endpoint that is made meanwhile wants what comes after it, and is not among
     // those that are listed next.
     let head = reader.head()?.seq;
-    let hooks = reader.list::<Hook>("hooks.active", "", None, 10_000, false)?.items;
+    let hooks = active(app)?;
     let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
     let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
     let mut at = read.unwrap_or(kept).max(oldest);
@@ -133,6 +133,20 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
         }
         at = after;
         *read = Some(at);
+    }
+}
+
+/// Every endpoint that is told anything.
+fn active(app: &App) -> Result<Vec<Hook>, FlowError> {
+    let (mut hooks, mut after) = (Vec::new(), None);
+    loop {
+        let reader = app.store.reader();
+        let page = reader.list::<Hook>("hooks.active", "", after.as_ref(), HOOKS, false)?;
+        hooks.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(hooks);
+        }
     }
 }
 
@@ -163,30 +177,20 @@ pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
 /// Sends one delivery, if it is still due.
 pub async fn deliver(app: &App, delivery: &Delivery) {
     if let Err(error) = send(app, delivery).await {
-        tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+        tracing::error!(delivery = %delivery.id, %error, "a webhook was not sent, and is tried again");
     }
-}
-
-/// Sends what is due, many at once, a few of each endpoint, and waits for all of it.
-///
-/// # Errors
-/// When the books cannot be read.
-pub async fn send_due(app: &App) -> Result<(), FlowError> {
-    let mut taken: HashMap<HookId, usize> = HashMap::new();
-    let due = due(app)?.into_iter().filter(|delivery| {
-        let count = taken.entry(delivery.hook).or_default();
-        *count = count.saturating_add(1);
-        *count <= app.limits.webhook_calls_per_endpoint
-    });
-    let calls = due.map(|delivery| async move { deliver(app, &delivery).await });
-    futures_util::stream::iter(calls).for_each_concurrent(app.limits.webhook_calls, |it| it).await;
-    Ok(())
 }
 
 async fn send(app: &App, due: &Delivery) -> Result<(), FlowError> {
     let claim = ClaimDelivery { delivery: due.id, hook: due.hook };
     let Some((delivery, hook)) = app.store.submit(claim).await? else { return Ok(()) };
-    let attempt = attempt(app, &delivery, &hook).await;
+    let attempt = match attempt(app, &delivery, &hook).await {
+        Ok(attempt) => attempt,
+        Err(why) => {
+            app.store.submit(NotSent { delivery: delivery.id, tries: delivery.tries }).await?;
+            return Err(FlowError::Broken(why));
+        }
+    };
     let took = attempt.took();
     let unit = Attempted { delivery: delivery.id, hook: hook.id, tries: delivery.tries, attempt };
     app.store.submit(unit).await?;
@@ -194,14 +198,18 @@ async fn send(app: &App, due: &Delivery) -> Result<(), FlowError> {
     Ok(())
 }
 
-async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Attempt {
+/// One attempt, and how the receiver took it; an error where nothing was sent because something of
+/// ours is in the way.
+async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Attempt, String> {
     let at = app.now();
     let failed = |why: String| Attempt { at, status: None, error: Some(why), answer: None };
-    let call = match call(app, delivery, hook) {
-        Ok(call) => call,
-        Err(why) => return failed(why),
+    // What may be called can change: an address that is forbidden now is the receiver's business.
+    let url = match app.outbound.check(&hook.url) {
+        Ok(url) => url,
+        Err(why) => return Ok(failed(why.detail)),
     };
-    match app.outbound.send(call).await {
+    let call = call(app, delivery, hook, url)?;
+    Ok(match app.outbound.send(call).await {
         Err(why) => failed(why.to_string()),
         Ok(answer) => {
             let text = String::from_utf8_lossy(&answer.body);
@@ -210,11 +218,10 @@ async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Attempt {
             let status = Some(answer.status.as_u16());
             Attempt { at, status, error: None, answer: answer_text }
         }
-    }
+    })
 }
 
-fn call(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Call, String> {
-    let url = app.outbound.check(&hook.url).map_err(|why| why.detail)?;
+fn call(app: &App, delivery: &Delivery, hook: &Hook, url: Url) -> Result<Call, String> {
     let body = body(app, delivery)?;
     let timestamp = app.now().as_second().to_string();
     let id = delivery.id.to_string();

@@ -5,7 +5,7 @@
 //! reading that was cut off is simply begun anew.
 
 use earnest_core::lost::Marks;
-use earnest_core::quarantine::{Import, KeepImport, Quarantine};
+use earnest_core::quarantine::{Import, KeepImport, MOST_UNEXPLAINED, Quarantine, Unexplained};
 use earnest_core::tab::Tab;
 use earnest_core::time::{Timestamp, after};
 use earnest_paypal::evidence::{Evidence, REPORT_LAG, movements};
@@ -29,7 +29,7 @@ pub async fn look(app: &App) -> Result<bool, FlowError> {
     };
     let now = app.now();
     let waits = row.import.next_at.is_some_and(|at| now < at);
-    if row.holds() && row.import.complete_at.is_none() && !waits {
+    if row.holds() && !row.import.explains_all() && !waits {
         let import = read(app, &row).await;
         app.store.submit(KeepImport { epoch: row.epoch.clone(), import }).await?;
     }
@@ -55,36 +55,48 @@ async fn read(app: &App, row: &Quarantine) -> Import {
         }
         Evidence::Unreadable { why } => return import(None, format!("not readable: {why}")),
     };
-    let (records, unexplained, failed) = take_all(app, row, &rows).await;
-    let import = Import { records, unexplained, ..import(None, String::new()) };
+    let (open, failed) = take_all(app, row, &rows).await;
+    let number = |many: usize| u64::try_from(many).unwrap_or(u64::MAX);
+    let (records, unexplained) = (number(rows.len()), number(open.len()));
+    let open = open.into_iter().take(MOST_UNEXPLAINED).collect();
+    let import = Import { records, unexplained, open, ..import(None, String::new()) };
     if failed {
         return Import { said: "the books did not take all of it".to_owned(), ..import };
     }
     if !complete {
         return Import { said: "the report is not complete yet".to_owned(), ..import };
     }
-    let said = match unexplained {
-        0 => "complete".to_owned(),
-        some => format!("complete, and {some} records are not explained: see the log"),
-    };
-    Import { complete_at: Some(now), next_at: None, said, ..import }
+    if unexplained > 0 {
+        // What could not be read now may be at the next turn.
+        let said = format!("complete, and {unexplained} records are not explained");
+        return Import { complete_at: Some(now), said, ..import };
+    }
+    Import { complete_at: Some(now), next_at: None, said: "complete".to_owned(), ..import }
 }
 
-/// Books every record: how many, how many of them nobody can explain, and whether the books failed.
-async fn take_all(app: &App, row: &Quarantine, rows: &[TransactionRow]) -> (u64, u64, bool) {
-    let (mut unexplained, mut failed) = (0_u64, false);
+/// Books every record: those that nobody can explain, and whether the books failed.
+async fn take_all(
+    app: &App,
+    row: &Quarantine,
+    rows: &[TransactionRow],
+) -> (Vec<Unexplained>, bool) {
+    let (mut open, mut failed) = (Vec::new(), false);
     for record in in_order(app, row, rows) {
         match unless_taken(take(app, row, record).await) {
             Ok(()) => {}
             Err(FlowError::Submit(_) | FlowError::Read(_)) => failed = true,
             Err(error) => {
-                unexplained = unexplained.saturating_add(1);
+                open.push(Unexplained {
+                    transaction: record.transaction_id.clone(),
+                    code: record.event_code.clone(),
+                    why: error.to_string(),
+                });
                 tracing::error!(transaction = %record.transaction_id, %error,
                     "a movement at PayPal is not explained");
             }
         }
     }
-    (u64::try_from(rows.len()).unwrap_or(u64::MAX), unexplained, failed)
+    (open, failed)
 }
 
 /// Money that came in first, of tabs that these books know before those they do not: what a tab was

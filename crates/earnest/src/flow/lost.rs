@@ -67,7 +67,12 @@ pub async fn take_in(
         Fate::Declined { .. } => Found::Gone,
         _ => Found::Pending,
     };
-    let (id, is) = (capture.id.clone(), format!("{found:?}"));
+    let id = capture.id.clone();
+    let is = match &found {
+        Found::Done(_) => "captured",
+        Found::Gone => "declined",
+        Found::Pending => "pending",
+    };
     if app.store.submit(BookLost { marks, owner, found, evidence }).await? {
         tracing::warn!(capture = %id, is, "a capture of the life that was lost");
         app.wake.notify();

@@ -15,7 +15,7 @@ use earnest_store::SubmitError;
 use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
-use crate::api::error::{ApiResult, refuse};
+use super::paypal::FlowError;
 use crate::app::App;
 use crate::outbound::{Call, OutboundError};
 
@@ -30,10 +30,12 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// `url_invalid`; `target_forbidden` for addresses of private networks in any spelling.
-pub fn check_origin(app: &App, text: &str) -> ApiResult<String> {
+pub fn check_origin(app: &App, text: &str) -> Result<String, FlowError> {
     let url = app.outbound.check(text)?;
     if url.path() != "/" || url.query().is_some() {
-        return Err(refuse(Code::UrlInvalid, "an origin has no path: https://host[:port]"));
+        return Err(
+            Refusal::new(Code::UrlInvalid, "an origin has no path: https://host[:port]").into()
+        );
     }
     Ok(url.origin().ascii_serialization())
 }
@@ -42,7 +44,7 @@ pub fn check_origin(app: &App, text: &str) -> ApiResult<String> {
 ///
 /// # Errors
 /// See [`check_origin`].
-pub async fn register(app: &App, seller: SellerId, origin: &str) -> ApiResult<Seller> {
+pub async fn register(app: &App, seller: SellerId, origin: &str) -> Result<Seller, FlowError> {
     let origin = check_origin(app, origin)?;
     Ok(app.store.submit(PutOrigin { seller, origin, proved: false }).await?)
 }
@@ -52,7 +54,7 @@ pub async fn register(app: &App, seller: SellerId, origin: &str) -> ApiResult<Se
 /// # Errors
 /// `validation_failed` when the origin does not list the seller; `upstream_unreachable` when it
 /// gives no usable answer.
-pub async fn prove(app: &App, seller: SellerId, origin: &str) -> ApiResult<Seller> {
+pub async fn prove(app: &App, seller: SellerId, origin: &str) -> Result<Seller, FlowError> {
     let origin = check_origin(app, origin)?;
     let listed = listed(&fetch(app, &origin).await?);
     if !listed.contains(&seller) {
@@ -78,7 +80,7 @@ pub async fn check(app: &App, seller: SellerId, origin: &str) -> Result<(), Subm
     let proof = match fetch(app, origin).await {
         Ok(text) => Proof::Lists(listed(&text)),
         Err(why) => {
-            tracing::warn!(%seller, origin, why = %why.0.detail, "an origin does not answer");
+            tracing::warn!(%seller, origin, %why, "an origin does not answer");
             Proof::Silent
         }
     };
@@ -86,9 +88,10 @@ pub async fn check(app: &App, seller: SellerId, origin: &str) -> Result<(), Subm
     app.store.submit(unit).await.map(|_| ())
 }
 
-async fn fetch(app: &App, origin: &str) -> ApiResult<String> {
+async fn fetch(app: &App, origin: &str) -> Result<String, FlowError> {
     let url = Url::parse(&format!("{origin}{PROOF_PATH}"));
-    let url = url.map_err(|_| refuse(Code::UrlInvalid, "an origin is https://host[:port]"))?;
+    let url =
+        url.map_err(|_| Refusal::new(Code::UrlInvalid, "an origin is https://host[:port]"))?;
     let call = Call {
         method: Method::GET,
         url,

@@ -3,10 +3,11 @@
 use earnest_core::admin::{AddKey, RevokeKey};
 use earnest_core::id::{KeyId, OwnerId};
 use earnest_core::party::{ApiKey, Principal};
+use earnest_core::problem::{Code, Refusal};
 use earnest_paypal::Secret;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::error::{ApiResult, refuse};
+use super::paypal::FlowError;
 use crate::app::App;
 use crate::source::random_token;
 
@@ -46,7 +47,7 @@ pub async fn add_key(
     principal: Principal,
     owner: Option<OwnerId>,
     label: &str,
-) -> ApiResult<NewKey> {
+) -> Result<NewKey, FlowError> {
     let key = draw(app, principal, label);
     app.store.submit(AddKey { key: key.row.clone(), owner }).await?;
     Ok(key)
@@ -56,7 +57,7 @@ pub async fn add_key(
 ///
 /// # Errors
 /// When the books cannot be read.
-pub fn keys_of(app: &App, principal: Principal) -> ApiResult<Vec<ApiKey>> {
+pub fn keys_of(app: &App, principal: Principal) -> Result<Vec<ApiKey>, FlowError> {
     let scope = principal.to_string();
     Ok(app.store.reader().list::<ApiKey>("keys", &scope, None, 500, true)?.items)
 }
@@ -70,10 +71,9 @@ pub async fn revoke_key(
     principal: Principal,
     owner: Option<OwnerId>,
     id: KeyId,
-) -> ApiResult<ApiKey> {
+) -> Result<ApiKey, FlowError> {
     let known = keys_of(app, principal)?.into_iter().find(|key| key.id == id);
-    let known =
-        known.ok_or_else(|| refuse(earnest_core::problem::Code::NotFound, "no such key"))?;
+    let known = known.ok_or_else(|| Refusal::new(Code::NotFound, "no such key"))?;
     let revoked = app.store.submit(RevokeKey { principal, hash: known.hash, owner }).await?;
     app.forget_keys();
     Ok(revoked)

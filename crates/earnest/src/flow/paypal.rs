@@ -2,7 +2,7 @@
 
 use earnest_core::id::IntentId;
 use earnest_core::intent::{Claim, Claimed, Evidence, Intent, Purpose};
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::time::Timestamp;
 use earnest_paypal::{BuildError, Exchange, Outcome, Request};
 use earnest_store::{ReadError, SubmitError};
@@ -32,6 +32,12 @@ pub enum FlowError {
     /// Something does not fit together.
     #[error("{0}")]
     Broken(String),
+}
+
+impl From<Refusal> for FlowError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Submit(SubmitError::Refused(Box::new(refusal)))
+    }
 }
 
 /// Carries out one intent as far as it goes now. Safe to call at any time, from anywhere.

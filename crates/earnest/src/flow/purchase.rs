@@ -10,7 +10,7 @@ use earnest_core::problem::{Code, Refusal};
 use earnest_core::purchase::{Purchase, mark};
 use earnest_core::quote::{Quote, is_loopback};
 
-use crate::api::error::{ApiResult, refuse};
+use super::paypal::FlowError;
 use crate::app::App;
 
 /// Who asks, with which key.
@@ -34,7 +34,7 @@ pub async fn authorize(
     quote: Quote,
     max_price: Micros,
     request_id: String,
-) -> ApiResult<Answer> {
+) -> Result<Answer, FlowError> {
     check_scheme(app, &quote)?;
     let ids = fresh(app, buyer.agent, &request_id);
     let unit = Authorize {
@@ -85,12 +85,13 @@ fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
 ///
 /// # Errors
 /// `internal` when the purchase carries none.
-pub fn voucher(app: &App, purchase: &Purchase) -> ApiResult<String> {
+pub fn voucher(app: &App, purchase: &Purchase) -> Result<String, FlowError> {
     let claims = purchase.claims(&app.public_url);
     let keys = app.keys();
     let signed = claims.and_then(|claims| {
         let signer = keys.signer(Purpose::Voucher, claims.iat)?;
         signer.sign(&claims).ok()
     });
-    signed.ok_or_else(|| refuse(Code::Internal, "the voucher could not be signed"))
+    let refused = || Refusal::new(Code::Internal, "the voucher could not be signed").into();
+    signed.ok_or_else(refused)
 }

@@ -9,7 +9,7 @@ use earnest_core::voucher::{self, Report, ReportAnswer, ReportOutcome, ReportRes
 use earnest_store::SubmitError;
 use futures_util::future::join_all;
 
-use crate::api::error::ApiResult;
+use super::paypal::FlowError;
 use crate::app::App;
 
 /// How often a purchase may move between two reads of one report.
@@ -24,7 +24,7 @@ pub async fn take_in(
     app: &App,
     seller: SellerId,
     reports: Vec<Result<Report, Refusal>>,
-) -> ApiResult<ReportAnswer> {
+) -> Result<ReportAnswer, FlowError> {
     let read = |report: Result<Report, Refusal>| async move {
         match report {
             Ok(report) => one(app, seller, report).await,

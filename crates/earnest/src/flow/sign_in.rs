@@ -6,7 +6,7 @@ use earnest_core::sign_in::{AskLogin, LoginLink, Seen, SignIn, SignOut, UseLink,
 use earnest_core::time::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::error::ApiResult;
+use super::paypal::FlowError;
 use crate::app::App;
 use crate::source::{random_bytes, random_token};
 
@@ -43,7 +43,7 @@ pub fn hash(token: &str) -> String {
 ///
 /// # Errors
 /// `not_found` for an owner who is not there, `rate_limited` past as many as the settings say.
-pub async fn ask(app: &App, owner: OwnerId, by: Principal) -> ApiResult<NewLink> {
+pub async fn ask(app: &App, owner: OwnerId, by: Principal) -> Result<NewLink, FlowError> {
     let token = hex::encode(random_bytes::<16>());
     let settings = app.settings.clone();
     let ask = AskLogin { owner, by, hash: hash(&token), settings };
@@ -56,7 +56,7 @@ pub async fn ask(app: &App, owner: OwnerId, by: Principal) -> ApiResult<NewLink>
 ///
 /// # Errors
 /// When the books cannot be read.
-pub fn look(app: &App, token: &str) -> ApiResult<Option<LoginLink>> {
+pub fn look(app: &App, token: &str) -> Result<Option<LoginLink>, FlowError> {
     if token.len() > MAX_TOKEN_BYTES {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ pub fn look(app: &App, token: &str) -> ApiResult<Option<LoginLink>> {
 ///
 /// # Errors
 /// `unauthenticated` for a token that was used, has expired, or never was one.
-pub async fn use_link(app: &App, token: &str, browser: &str) -> ApiResult<NewSignIn> {
+pub async fn use_link(app: &App, token: &str, browser: &str) -> Result<NewSignIn, FlowError> {
     let link = look(app, token)?.ok_or_else(link_gone)?;
     let cookie = random_token();
     let unit = UseLink {
@@ -87,7 +87,7 @@ pub async fn use_link(app: &App, token: &str, browser: &str) -> ApiResult<NewSig
 ///
 /// # Errors
 /// When the books cannot be read.
-pub fn live(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
+pub fn live(app: &App, cookie: &str) -> Result<Option<SignIn>, FlowError> {
     if cookie.len() > MAX_TOKEN_BYTES {
         return Ok(None);
     }
@@ -99,7 +99,7 @@ pub fn live(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
 ///
 /// # Errors
 /// When the books cannot be read.
-pub async fn find(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
+pub async fn find(app: &App, cookie: &str) -> Result<Option<SignIn>, FlowError> {
     let Some(row) = live(app, cookie)? else { return Ok(None) };
     if row.is_due(&app.settings, app.now()) {
         let unit = Seen { hash: row.hash.clone(), settings: app.settings.clone() };
@@ -115,6 +115,6 @@ pub async fn find(app: &App, cookie: &str) -> ApiResult<Option<SignIn>> {
 ///
 /// # Errors
 /// When it was not recorded.
-pub async fn end(app: &App, owner: OwnerId, one: Option<String>) -> ApiResult<usize> {
+pub async fn end(app: &App, owner: OwnerId, one: Option<String>) -> Result<usize, FlowError> {
     Ok(app.store.submit(SignOut { owner, one }).await?)
 }

@@ -8,7 +8,7 @@ use earnest_core::treasurer::MAX_SENTENCE;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{ModelError, Part, Question, plain, read};
+use super::{ModelError, Question, plain, read};
 
 /// The longest sentence, in characters, of which at least the beginning is kept; beyond it the
 /// answer is not what was asked for.
@@ -77,7 +77,7 @@ impl Figures {
         let figures = serde_json::to_string_pretty(self).unwrap_or_default();
         Question {
             task: TASK.to_owned(),
-            parts: vec![Part::Text(figures)],
+            about: figures,
             schema_name: "settlement_advice",
             schema: json!({
                 "type": "object",

@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt as _;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
@@ -41,18 +39,15 @@ impl Default for Patience {
     }
 }
 
-/// A part of a question.
-#[derive(Clone, Debug)]
-pub enum Part {
-    /// Text.
-    Text(String),
-    /// An image, sent along as a data URL.
-    Image {
-        /// Such as `image/png`.
-        media_type: &'static str,
-        /// The file.
-        bytes: Vec<u8>,
-    },
+/// Why there is no client for a model.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] reqwest::Error),
+    /// The key cannot be sent: it holds what no header may.
+    #[error("the key of [models.{0}] is no key: it has to be one line of printable characters")]
+    Key(&'static str),
 }
 
 /// A question, and the shape of its answer.
@@ -61,7 +56,7 @@ pub struct Question {
     /// What the model is to do.
     pub task: String,
     /// What it is to look at.
-    pub parts: Vec<Part>,
+    pub about: String,
     /// What the schema is called.
     pub schema_name: &'static str,
     /// The JSON Schema of the answer: strict, so every member is required and no other allowed.
@@ -93,8 +88,8 @@ impl Gateway {
     /// A client for a role.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
-    pub fn new(role: Role, patience: Patience) -> Result<Self, reqwest::Error> {
+    /// When TLS cannot be set up, or the key is none that could be sent.
+    pub fn new(role: Role, patience: Patience) -> Result<Self, GatewayError> {
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -104,12 +99,15 @@ impl Gateway {
         let mut endpoint = role.base_url.clone();
         let path = format!("{}/chat/completions", endpoint.path().trim_end_matches('/'));
         endpoint.set_path(&path);
-        // A key that is no header value could not be sent anyway; its server then says 401.
-        let key = role.key.as_ref().and_then(|key| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose())).ok()?;
-            value.set_sensitive(true);
-            Some(value)
-        });
+        let key = match &role.key {
+            None => None,
+            Some(key) => {
+                let value = HeaderValue::from_str(&format!("Bearer {}", key.expose()));
+                let mut value = value.map_err(|_| GatewayError::Key(role.name))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
         Ok(Self { client, endpoint, key, patience, role })
     }
 
@@ -154,12 +152,11 @@ impl Gateway {
     }
 
     fn body(&self, question: &Question) -> Value {
-        let parts: Vec<Value> = question.parts.iter().map(written).collect();
         json!({
             "model": self.role.model,
             "messages": [
                 { "role": "system", "content": question.task },
-                { "role": "user", "content": parts },
+                { "role": "user", "content": [{ "type": "text", "text": question.about }] },
             ],
             "response_format": { "type": "json_schema", "json_schema": {
                 "name": question.schema_name, "strict": true, "schema": question.schema,
@@ -193,16 +190,6 @@ struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     body: Vec<u8>,
-}
-
-fn written(part: &Part) -> Value {
-    match part {
-        Part::Text(text) => json!({ "type": "text", "text": text }),
-        Part::Image { media_type, bytes } => {
-            let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
-            json!({ "type": "image_url", "image_url": { "url": url } })
-        }
-    }
 }
 
 /// How long a 429 says to wait: `Retry-After` in seconds, broken ones among them, or the finer
@@ -242,8 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn images_go_along_as_data_urls() {
-        let image = Part::Image { media_type: "image/png", bytes: vec![1, 2, 3] };
-        assert_eq!(written(&image)["image_url"]["url"], "data:image/png;base64,AQID");
+    fn a_key_that_cannot_be_sent_is_refused() {
+        // Whoever embeds this may have installed one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let role = |key: &str| Role {
+            name: "advisor",
+            base_url: "https://m.example/v1".parse().unwrap(),
+            model: "m".to_owned(),
+            key: Some(earnest_paypal::Secret::new(key)),
+            family: None,
+            price: None,
+            reserve: earnest_core::money::Micros::constant(1),
+            ask_seconds: 60,
+        };
+        assert!(Gateway::new(role("sk-0123"), Patience::default()).is_ok());
+        for key in ["sk-0123\nsk-4567", "sk\u{7f}", "sk\0"] {
+            let refused = Gateway::new(role(key), Patience::default()).err().unwrap();
+            assert!(matches!(refused, GatewayError::Key("advisor")));
+            assert!(!refused.to_string().contains("sk"), "{refused}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use earnest_core::money::Micros;
 use earnest_core::quote::is_invisible;
 
 pub use self::answer::{Cost, ModelError, Spend, read};
-pub use self::gateway::{Asked, Gateway, Part, Patience, Question};
+pub use self::gateway::{Asked, Gateway, GatewayError, Patience, Question};
 pub use self::settings::{ModelsFile, Price, Role, RoleFile, Settings};
 
 /// The models of a running Earnest.
@@ -28,8 +28,8 @@ impl Models {
     /// Clients for every role that is configured.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
-    pub fn new(settings: &Settings) -> Result<Self, reqwest::Error> {
+    /// When TLS cannot be set up, or a key is none that could be sent.
+    pub fn new(settings: &Settings) -> Result<Self, GatewayError> {
         let gateway = |role: &Role| Gateway::new(role.clone(), settings.patience);
         Ok(Self {
             daily_cap: settings.daily_cap,

@@ -33,6 +33,16 @@ pub enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    /// As settings name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// What writes the log: each line with its time, level and words, within which request (`trace`, the
 /// `Trace-Id` of the answer) or job it was written, and without what [`redact`] takes out.
 pub fn subscriber<W>(

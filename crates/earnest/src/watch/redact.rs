@@ -14,7 +14,7 @@ pub const GONE: &str = "[redacted]";
 
 /// What a secret begins with, and whether that beginning stays, for whoever looks for where it came
 /// from.
-const LIST: [(&str, bool); 13] = [
+const LIST: [(&str, bool); 15] = [
     // Keys of this API.
     ("ek_operator_", true),
     ("ek_owner_", true),
@@ -33,10 +33,25 @@ const LIST: [(&str, bool); 13] = [
     ("token=", true),
     ("form=", true),
     ("client_secret=", true),
+    // Cookies, also with `__Host-` before their names.
+    ("earnest=", true),
+    ("earnest-form=", true),
 ];
 
 /// How long what follows must be to be a secret: words are shorter.
 const SHORTEST: usize = 8;
+
+/// Where in a text that begins with the name of a delivery at a gateway (`Earnest-Purchase`) its
+/// secret is: behind the purchase's id, which stays.
+fn delivery(text: &str) -> Option<(usize, usize)> {
+    const ID: usize = "pur_".len() + 26;
+    const SECRET: usize = 32;
+    let from = ID.saturating_add(1);
+    let id = text.strip_prefix("pur_").and_then(|_| text.get(..ID))?;
+    let secret = text.get(ID..)?.strip_prefix('.')?.get(..SECRET)?;
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (plain(id) && plain(secret)).then_some((from, from.saturating_add(SECRET)))
+}
 
 /// The line without secrets and e-mail addresses.
 pub fn redact(line: &str) -> Cow<'_, str> {
@@ -51,7 +66,7 @@ pub fn redact(line: &str) -> Cow<'_, str> {
             let long = end.saturating_sub(begin.len()) >= SHORTEST;
             long.then_some((if *stays { begin.len() } else { 0 }, end))
         });
-        if let Some((from, to)) = secret {
+        if let Some((from, to)) = secret.or_else(|| delivery(rest)) {
             clean.push_str(line.get(copied..at.saturating_add(from)).unwrap_or_default());
             clean.push_str(GONE);
             at = at.saturating_add(to);
@@ -139,7 +154,20 @@ mod tests {
             ("to whsec_QUJDREVGR0g=", "to whsec_[redacted]"),
             ("payer very.private+x@mail.example.com!", "payer [redacted]!"),
             ("<ä@bücher.example>", "<[redacted]>"),
+            (
+                "cookie: a=b; __Host-earnest=0123456789ab; earnest-form=0123456789ab",
+                "cookie: a=b; __Host-earnest=[redacted]; earnest-form=[redacted]",
+            ),
+            (
+                "/outcome?purchase=pur_01ARZ3NDEKTSV4RRFFQ69G5FAV.00112233445566778899aabbccddeeff",
+                "/outcome?purchase=pur_01ARZ3NDEKTSV4RRFFQ69G5FAV.[redacted]",
+            ),
             // What is no secret.
+            (
+                "pur_01ARZ3NDEKTSV4RRFFQ69G5FAV. was sold",
+                "pur_01ARZ3NDEKTSV4RRFFQ69G5FAV. was sold",
+            ),
+            ("EARNEST_LOG=earnest=debug,h2=off", "EARNEST_LOG=earnest=debug,h2=off"),
             ("ek_agent_ and ek_… are how keys begin", "ek_agent_ and ek_… are how keys begin"),
             ("a Bearer is needed, token= is empty", "a Bearer is needed, token= is empty"),
             ("2 @ 3 a@b @x.y x@.y", "2 @ 3 a@b @x.y x@.y"),
@@ -168,6 +196,8 @@ mod tests {
             ("token=0123456789abcdef", "token=[redacted]"),
             ("form=0123456789abcdef", "form=[redacted]"),
             ("client_secret=0123456789abcdef", "client_secret=[redacted]"),
+            ("earnest=0123456789abcdef", "earnest=[redacted]"),
+            ("earnest-form=0123456789abcdef", "earnest-form=[redacted]"),
         ];
         for (secret, expect) in must_go {
             assert_eq!(redact(&format!("x {secret} y")), format!("x {expect} y"), "{secret}");

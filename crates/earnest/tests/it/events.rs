@@ -267,6 +267,37 @@ async fn follow(url: String, key: String, last: &'static str) -> Vec<String> {
     }
 }
 
+/// Five hundred who listen hold no reader while nothing happens, and what happens is read for all of
+/// them at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_listeners_hold_no_reader() {
+    const MANY: u64 = 500;
+    let world = World::on_disk().await;
+    let mut listeners = Vec::new();
+    for _ in 0..MANY {
+        listeners.push(listen(&world, "owner", "", None).await);
+    }
+    // Each has caught up once it has heard of something.
+    let pause = async |verb: &str| {
+        let path = format!("/v1/owners/me/{verb}");
+        world.call("owner", reqwest::Method::POST, &path, None).await.expect(204);
+    };
+    pause("pause").await;
+    for listening in &mut listeners {
+        assert_eq!(kinds(&listening.take(1).await), ["owner.paused"]);
+    }
+    let (held, before) = world.reader().lending();
+    assert_eq!(held, 0, "nobody reads while nothing happens");
+    pause("resume").await;
+    for listening in &mut listeners {
+        assert_eq!(kinds(&listening.take(1).await), ["owner.resumed"]);
+    }
+    let (held, after) = world.reader().lending();
+    // The request's own reads, the one of the feed, and whose key is asked again meanwhile.
+    let reads = after - before;
+    assert!(held == 0 && reads < MANY / 5, "{reads} reads for {MANY} listeners");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_listeners_miss_and_double_nothing_over_a_kill() {
     const LAST: &str = "seller.created";

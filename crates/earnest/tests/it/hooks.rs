@@ -13,6 +13,11 @@ use reqwest::Method;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::{Value, json};
 
+use earnest_core::hook::{CreateHook, Delivery, Hook, HookState, Scheme};
+use earnest_core::id::{HookId, OwnerId};
+use earnest_core::party::Principal;
+use earnest_core::settings::Settings;
+
 use crate::world::World;
 
 /// A receiver: what it got, and what it answers next; 200 when nothing is left to say.
@@ -303,4 +308,84 @@ async fn deliveries_are_cleared_away_after_their_time() {
     assert!(deliveries(&world, "owner", &made).await.is_empty());
     world.jobs().await;
     assert_eq!(receiver.got().len(), 2);
+}
+
+/// An endpoint straight in the books.
+async fn made(world: &World, owner: OwnerId, url: &str, sealed: &str) -> Hook {
+    let app = &world.earnest.app;
+    let hook = Hook {
+        id: HookId::new(app.seed()),
+        of: Principal::Owner(owner),
+        url: url.to_owned(),
+        kinds: vec!["owner.paused".to_owned()],
+        scheme: Scheme::V1a,
+        sealed: sealed.to_owned(),
+        public_key: None,
+        state: HookState::Active,
+        since: world.mark(),
+        created_at: app.now(),
+    };
+    let settings = Settings { webhook_endpoints: 10_000, ..Settings::default() };
+    let unit = CreateHook { hook, key: None, settings: settings.into() };
+    app.store.submit(unit).await.unwrap()
+}
+
+/// A secret that does not open is our own failure: the receiver is asked nothing, so that nothing is
+/// held against it, however often that happens.
+#[tokio::test]
+async fn what_is_wrong_here_is_not_held_against_a_receiver() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[]).await;
+    let owner = world.owner_id().parse().unwrap();
+    let row = made(&world, owner, &receiver.url, "not sealed by us").await;
+    world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    for _ in 0..12 {
+        world.jobs().await;
+        world.advance(86_400);
+    }
+    assert_eq!(receiver.got().len(), 0);
+    let shown = json!({ "id": row.id.to_string() });
+    let delivery = deliveries(&world, "owner", &shown).await.remove(0);
+    assert_eq!((&delivery["status"], &delivery["attempts"]), (&json!("waiting"), &json!([])));
+    let kept = world.reader().row::<Delivery>(delivery["id"].as_str().unwrap()).unwrap().unwrap();
+    assert_eq!(kept.tries, 0, "its schedule is still whole");
+    let path = format!("/v1/webhooks/{}", row.id);
+    assert_eq!(world.get("owner", &path).await.expect(200)["status"], "active");
+    world.assert_sound();
+}
+
+/// More endpoints than one page of a list: each is told.
+#[tokio::test]
+async fn every_endpoint_is_told_however_many_there_are() {
+    let world = World::ready().await;
+    let owner = world.owner_id().parse().unwrap();
+    for _ in 0..501 {
+        made(&world, owner, "http://127.0.0.1:9/hook", "x").await;
+    }
+    world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    earnest::flow::hook::fan_out(&world.earnest.app, &mut None).await.unwrap();
+    let page = world.reader().list::<Delivery>("hook_deliveries.due", "", None, 1_000, false);
+    let told: std::collections::BTreeSet<HookId> =
+        page.unwrap().items.iter().map(|row| row.hook).collect();
+    assert_eq!(told.len(), 501);
+}
+
+/// Whoever follows the log sees what becomes of endpoints, once each.
+#[tokio::test]
+async fn enabling_and_removing_are_events() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[410]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url })).await;
+    world.settle_down().await;
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+    let enable = format!("{path}/enable");
+    for _ in 0..2 {
+        world.call("owner", Method::POST, &enable, None).await.expect(200);
+    }
+    world.call("owner", Method::DELETE, &path, None).await.expect(200);
+    let events = world.reader().events(0, 1_000_000).unwrap().events;
+    let kinds = events.iter().filter(|it| it.event.data["webhook"] == made["id"]);
+    let kinds: Vec<&str> = kinds.map(|it| it.event.kind.as_str()).collect();
+    let all = ["webhook.created", "webhook.disabled", "webhook.enabled", "webhook.removed"];
+    assert_eq!(kinds, all);
 }

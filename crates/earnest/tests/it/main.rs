@@ -29,6 +29,7 @@ mod faults;
 mod figures;
 mod forge;
 mod hooks;
+mod jobs;
 mod judge;
 mod late;
 mod limits;

@@ -11,7 +11,7 @@ use earnest::restore::{Plan, RestoreError, Restored, SEAL_KEY, restore};
 use earnest_core::id::{PurchaseId, VoucherId};
 use earnest_core::lost::{KeepLost, LostCapture};
 use earnest_core::money::{Currency, Micros};
-use earnest_core::quarantine::{Backup, BeginQuarantine, Lift};
+use earnest_core::quarantine::{Backup, BeginQuarantine, Import, KeepImport, Lift, Unexplained};
 use earnest_core::quote::body_digest;
 use earnest_core::report::{Step, Told};
 use earnest_core::settlement::Settlement;
@@ -23,7 +23,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::judge::{all, breaches, captures_by_invoice, differences};
-use crate::world::{World, fresh_id, unchanged};
+use crate::world::{PATIENCE, World, fresh_id, unchanged};
 
 /// Books that were restored once, and are sold from again; a purchase that was lost then, by its id.
 pub async fn once_restored(world: &World) -> String {
@@ -381,6 +381,129 @@ async fn a_quarantine_ends_on_complete_records() {
     let row = lift(json!({ "accept_gap": "nothing was sold since" })).await.expect(200);
     assert_eq!((&row["status"], &row["gap"]), (&json!("lifted"), &json!("nothing was sold since")));
     world.assert_sound();
+}
+
+/// Records that nobody could explain are shown, and stand in the way until they are accepted.
+#[tokio::test]
+async fn a_quarantine_does_not_end_on_what_is_not_explained() {
+    let (mut world, kept) = world().await;
+    back_up(&world, kept.path("backup")).await.unwrap();
+    lose_and_restore(&mut world, &kept, "backup").await;
+    let epoch = world.get("operator", "/v1/restore").await.expect(200)["epoch"].clone();
+    let epoch = epoch.as_str().unwrap().to_owned();
+    let keep = async |unexplained: u64| {
+        let open = Unexplained {
+            transaction: "4XY".to_owned(),
+            code: "T1900".to_owned(),
+            why: "it is of no known kind".to_owned(),
+        };
+        let import = Import {
+            complete_at: Some(world.clock.now()),
+            records: 2,
+            unexplained,
+            open: if unexplained == 0 { Vec::new() } else { vec![open] },
+            ..Import::default()
+        };
+        let unit = KeepImport { epoch: epoch.clone(), import };
+        world.earnest.app.store.submit(unit).await.unwrap();
+    };
+    keep(1).await;
+    let lift = |body: Value| world.post("operator", "/v1/restore/lift", body);
+    let refused = lift(json!({})).await;
+    assert_eq!(refused.code(), "state_conflict");
+    assert!(refused.body["detail"].as_str().unwrap().contains("1 of PayPal's records"));
+    let shown = world.get("operator", "/v1/restore").await.expect(200);
+    let record = json!({ "transaction": "4XY", "code": "T1900", "why": "it is of no known kind" });
+    assert_eq!(
+        (&shown["unexplained"], &shown["unexplained_records"]),
+        (&json!(1), &json!([record]))
+    );
+    // Read again with everything explained, nothing has to be accepted.
+    keep(0).await;
+    let row = lift(json!({ "accept_gap": "nobody knows" })).await.expect(200);
+    assert_eq!((&row["status"], &row["gap"]), (&json!("lifted"), &Value::Null));
+    world.assert_sound();
+}
+
+/// A program that is killed as soon as something of what it makes is there.
+async fn killed_at(args: &[&str], there: impl Fn() -> bool) {
+    let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_earnest"))
+        .args(args)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let began = std::time::Instant::now();
+    while !there() && child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < PATIENCE, "{args:?}");
+        tokio::task::yield_now().await;
+    }
+    // It may have ended by itself, which is as good: what must hold holds whenever it ends.
+    let _ = child.start_kill();
+    child.wait().await.unwrap();
+}
+
+/// Folders beside a place whose names begin with its own, with what is in each.
+fn beside(place: &Path) -> Vec<(String, Vec<String>)> {
+    let names = |folder: &Path| -> Vec<String> {
+        let found = std::fs::read_dir(folder).into_iter().flatten();
+        found.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let own = place.file_name().unwrap().to_str().unwrap().to_owned();
+    let folder = place.parent().unwrap();
+    let like = names(folder).into_iter().filter(|name| name.starts_with(&own) && *name != own);
+    like.map(|name| (name.clone(), names(&folder.join(name)))).collect()
+}
+
+/// A backup and a restore that are killed while they write: what has its name is whole, and the next
+/// one is not hindered.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_they_write_they_leave_nothing_half_done() {
+    let (mut world, kept) = world().await;
+    world.spend(100_000, "one").await;
+    world.die().await;
+    let data = world.data();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    for (n, piece) in ["", BOOKS, MANIFEST].into_iter().enumerate() {
+        let to = kept.path(&format!("backup-{n}"));
+        let args = ["backup", &text(&to), "--data", &text(&data)];
+        killed_at(&args, || {
+            let made = beside(&to);
+            made.iter().any(|(_, holds)| piece.is_empty() || holds.iter().any(|it| it == piece))
+        })
+        .await;
+        if to.exists() {
+            backup::verify(&to).unwrap();
+        } else {
+            back_up(&world, to.clone()).await.unwrap();
+        }
+    }
+    let (from, key) = (text(&kept.path("backup-0")), text(&kept.path(SEAL_KEY)));
+    let old = data.join("old");
+    for piece in ["", BOOKS, SEAL_KEY, "before"] {
+        std::fs::write(&old, "old").unwrap();
+        let place = text(&data);
+        let args = ["restore", &from, "--force", "--key-file", &key, "--data", &place];
+        killed_at(&args, || {
+            beside(&data).iter().any(|(name, holds)| match piece {
+                "before" => name.contains(".before-"),
+                _ => piece.is_empty() || holds.iter().any(|it| it == piece),
+            })
+        })
+        .await;
+        let aside = beside(&data).iter().any(|(_, holds)| holds.iter().any(|it| it == "old"));
+        assert_ne!(old.exists(), aside, "{piece}: the old folder is whole in one place");
+        let key = Some(kept.path(SEAL_KEY));
+        put_back(&world, kept.path("backup-0"), key, true, "simulated").await.unwrap();
+        for (name, _) in beside(&data) {
+            std::fs::remove_dir_all(data.parent().unwrap().join(name)).unwrap();
+        }
+    }
+    std::fs::copy(kept.path("dev-keys.json"), data.join("dev-keys.json")).unwrap();
+    world.rise().await;
+    assert_eq!(world.get("", "/readyz").await.expect(200)["status"], "quarantined");
 }
 
 fn damage(path: &Path) {

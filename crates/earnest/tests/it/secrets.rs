@@ -253,7 +253,7 @@ async fn nothing_secret_is_told_logged_or_written() {
     // The log of a whole life is worth reading, and holds none of it.
     let text = logs.text();
     assert!(
-        text.contains("http{") && text.contains("TRACE") || text.contains("INFO"),
+        text.contains("http{") && (text.contains("TRACE") || text.contains("INFO")),
         "nothing was logged"
     );
     assert!(text.len() > 2_000, "{text}");

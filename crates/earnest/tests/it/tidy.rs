@@ -6,6 +6,8 @@
 //! nothing. What a rule looks for is put together at run time where this file would otherwise
 //! break it.
 
+mod size;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -14,14 +14,19 @@ async fn the_disk_is_lost_and_the_books_come_back() {
 
     let keys = stand.rows(&["keys", "list"]).await;
     assert_eq!(keys.len(), 2);
-    let dry = stand.run(&["keys", "rotate", "--dry-run"]).await.expect(0);
-    assert_eq!(dry.out, "");
+    let dry = stand.rows(&["keys", "rotate", "--dry-run"]).await;
+    let would = |row: &serde_json::Value| (row["would"].clone(), row["for"].clone());
+    let rotate = |name: &str| (json!("rotate"), json!(name));
+    assert_eq!(dry.iter().map(would).collect::<Vec<_>>(), [rotate("voucher"), rotate("receipt")]);
+    assert_eq!(stand.rows(&["keys", "list"]).await, keys, "nothing was done");
     let rotate = ["keys", "rotate", "--yes", "--idempotency-key", "wish"];
     stand.run(&rotate).await.expect(0);
     stand.run(&rotate).await.expect(0);
     let keys = stand.rows(&["keys", "list"]).await;
     let published = keys.iter().filter(|row| row["status"] == "published").count();
     assert_eq!((keys.len(), published), (4, 2), "repeated, it changes nothing more");
+    let refused = stand.run(&["keys", "rotate", "--dry-run", "--json"]).await.expect(7);
+    assert_eq!(refused.refusal(), "state_conflict");
 
     let manifest = stand.json(&["backup", "copy"]).await;
     assert_eq!((&manifest["mode"], &manifest["format"]), (&json!("simulated"), &json!(1)));
@@ -63,8 +68,18 @@ async fn the_disk_is_lost_and_the_books_come_back() {
     assert_eq!(stand.rows(&["purchases"]).await.len(), 1);
     assert!(stand.rows(&["restore", "captures"]).await.is_empty());
     assert!(stand.rows(&["restore", "lines"]).await.is_empty());
-    let early = stand.run(&["restore", "lift", "--yes", "--json"]).await.expect(7);
-    assert_eq!(early.refusal(), "state_conflict");
+    for words in [["restore", "lift", "--yes"], ["restore", "lift", "--dry-run"]] {
+        let early = stand.run(&[&words[..], &["--json"]].concat()).await.expect(7);
+        assert_eq!(early.refusal(), "state_conflict");
+    }
+    for how in ["--dry-run", "--yes"] {
+        let decide = ["restore", "decide", "pur_01ARZ3NDEKTSV4RRFFQ69G5FAV", "--paid-by", "nobody"];
+        let nowhere = stand.run(&[&decide[..], &[how, "--json"]].concat()).await.expect(3);
+        assert_eq!(nowhere.refusal(), "not_found");
+    }
+    let dry = ["restore", "lift", "--accept-gap", "nothing was sold", "--dry-run"];
+    assert_eq!(stand.json(&dry).await["would"], "lift");
+    assert_eq!(stand.json(&["restore", "status"]).await["status"], "quarantined");
     let words = ["restore", "lift", "--yes", "--accept-gap", "nothing was sold since"];
     assert_eq!(stand.json(&words).await["status"], "lifted");
     assert_eq!(stand.json(&["restore", "status"]).await["gap"], "nothing was sold since");

@@ -132,7 +132,33 @@ async fn every_setting_says_where_it_comes_from() {
     assert_eq!(of("rules.fee.fixed_micros"), pair("490000", "default of simulated mode"));
     assert_eq!(of("limits.connections"), pair("800", "default"));
     assert!(of("server.listen").1.ends_with(".config/earnest/earnest.toml"));
-    assert_eq!(of("data.dir"), pair("elsewhere", "flag or EARNEST_DATA"));
+    assert_eq!(of("data.dir"), pair("elsewhere", "flag --data"));
+    assert_eq!(of("paypal.secret"), pair("[not shown]", "EARNEST_PAYPAL_SECRET"));
+    assert_eq!(of("watch.log"), pair("text", "default"));
+    // From the environment, and a flag over it.
+    let mut command = earnest(folder.path());
+    command.args(["config", "show", "--json", "--origin", "--public-url", "https://flag.example"]);
+    command.env("EARNEST_PUBLIC_URL", "https://env.example").env("EARNEST_DATA", "there");
+    command.env("EARNEST_LOG_FORMAT", "json");
+    let rows = run(command).await.expect(0).rows();
+    let of = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        (text("value"), text("origin"))
+    };
+    assert_eq!(of("server.public_url"), pair("https://flag.example", "flag --public-url"));
+    assert_eq!(of("data.dir"), pair("there", "EARNEST_DATA"));
+    assert_eq!(of("watch.log"), pair("json", "EARNEST_LOG_FORMAT"));
+    assert_eq!(
+        show(&["--origin", "--log", "json"])
+            .await
+            .expect(0)
+            .rows()
+            .iter()
+            .find(|row| row["name"] == "watch.log")
+            .unwrap()["origin"],
+        "flag --log"
+    );
     std::fs::write(&file, "[server]\nlisten_to = \"x\"\n").unwrap();
     assert_eq!(show(&[]).await.expect(2).refusal(), "usage");
     // What makes no sense is named with its table.

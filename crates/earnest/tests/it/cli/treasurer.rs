@@ -1,6 +1,10 @@
 //! `earnest treasurer replay`, and asking models from the command line.
 
+use earnest_core::model::{CallState, ModelCall};
+use earnest_store::{Options, Store};
+
 use super::{earnest, run};
+use crate::judge::all;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_treasurer_pays_at_most_a_tenth_more_than_the_optimum() {
@@ -53,4 +57,15 @@ async fn without_a_model_the_doctor_says_so() {
     command.args(["doctor", "models", "--json"]);
     let row = run(command).await.expect(1).json();
     assert_eq!((&row["outcome"], &row["cost_micros"]), (&"unreachable".into(), &0.into()));
+    // The call is in the books, which the doctor therefore needs to itself.
+    let books = folder.path().join("earnest-data/earnest.db");
+    let clock = earnest::source::machine_clock();
+    let store = Store::open(Options::file(books, "simulated", clock)).unwrap();
+    let calls = all::<ModelCall>(store.reader());
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((call.state, call.outcome.as_deref()), (CallState::Ended, Some("unreachable")));
+    let mut command = earnest(folder.path());
+    command.args(["doctor", "models", "--json"]);
+    assert_eq!(run(command).await.expect(7).refusal(), "in_use");
+    store.close();
 }
