@@ -4,7 +4,7 @@ use axum::extract::State;
 use earnest_core::id::PurchaseId;
 use earnest_core::lost::{DecideLost, LineState, LostCapture, LostLine, LostState};
 use earnest_core::problem::Code;
-use earnest_core::quarantine::{Lift, Quarantine};
+use earnest_core::quarantine::{Lift, Quarantine, Unplaced};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,14 +30,17 @@ pub struct RestoreView {
     backup_taken_at: Option<String>,
     /// The last entry of the log that the backup holds.
     backup_seq: Option<u64>,
-    /// Whether PayPal's records up to the restore were read to the end.
+    /// Whether PayPal's records up to the restore were read to the end, and each has its place.
     import_complete: bool,
     /// What the last reading of them said.
     import_said: Option<String>,
     /// How many of PayPal's records were looked at.
     records: u64,
-    /// How many of those nobody could explain.
+    /// How many of those could not be read, or have no place in the books. They are read again.
     unexplained: u64,
+    /// Those, the first 100: `paypal_id`, PayPal's `code`, `amount_micros`, `invoice_id`, and `why`.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    unexplained_records: Vec<Unplaced>,
     /// When they are read again.
     next_import_at: Option<String>,
     /// When the quarantine was lifted.
@@ -59,10 +62,11 @@ fn show(app: &App, row: Option<&Quarantine>) -> RestoreView {
         restored_at: row.map(|row| row.restored_at.to_string()),
         backup_taken_at: row.map(|row| row.backup.taken_at.to_string()),
         backup_seq: row.map(|row| row.backup.seq),
-        import_complete: import.complete_at.is_some(),
+        import_complete: import.is_complete(),
         import_said: Some(import.said).filter(|said| !said.is_empty()),
         records: import.records,
         unexplained: import.unexplained,
+        unexplained_records: import.unplaced,
         next_import_at: import.next_at.map(|at| at.to_string()),
         lifted_at: lifted.map(|lifted| lifted.at.to_string()),
         gap: lifted.and_then(|lifted| lifted.gap.clone()),
