@@ -134,7 +134,7 @@ fn out_of_place(app: &App, record: &TransactionRow) -> Result<Option<String>, Re
     let (Some(_), Some(invoice)) = (named_tab(record), &record.invoice_id) else { return Ok(None) };
     let (reader, id) = (app.store.reader(), &record.transaction_id);
     if reader.row::<LostCapture>(id)?.is_some_and(|row| row.is_placed())
-        || reader.row::<CashEntry>(id)?.is_some()
+        || reader.row::<CashEntry>(id)?.is_some_and(|entry| entry.voided.is_none())
     {
         return Ok(None);
     }
