@@ -233,7 +233,8 @@ impl Authorize {
         touches.row::<Purchase>(&id);
         touches.hold(self.ids.hold);
         if view.peek::<Quarantine>(Quarantine::ID).is_some() {
-            touches.row::<LostLine>(LostLine::id_of(self.ids.purchase));
+            let known = bound.and_then(|id| id.parse().ok());
+            touches.row::<LostLine>(LostLine::id_of(known.unwrap_or(self.ids.purchase)));
         }
         touches.row::<Approval>(self.ids.approval);
         if let Some(purchase) = view.peek::<Purchase>(&id) {
@@ -279,6 +280,12 @@ impl Authorize {
         purchase: &Purchase,
         now: Timestamp,
     ) -> Result<Effects<Answer>, Stop> {
+        // A purchase that the copy knew was bought after it was taken.
+        let over = matches!(purchase.state, PurchaseState::Billed | PurchaseState::Unbilled);
+        let held = purchase.state == PurchaseState::Held && purchase.voucher_lives(now);
+        if !over && !held {
+            LostLine::refuse_again(view, purchase.id)?;
+        }
         match purchase.state {
             PurchaseState::Billed | PurchaseState::Unbilled => {
                 Ok(replayed(Outcome::Resolved(Box::new(purchase.clone()))))

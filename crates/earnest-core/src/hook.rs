@@ -215,9 +215,17 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A delivery of an event, to be tried at once.
-    pub fn new(hook: HookId, seq: u64, index: usize, kind: &str, now: Timestamp) -> Self {
-        let event = format!("{seq}.{index}");
+    /// A delivery of an event, to be tried at once. `epoch` is the one in which the event was written:
+    /// another life of these books, which a restore lost, told of other events under the same number.
+    // INVARIANT: no_two_events_share_a_webhook_id
+    pub fn new(
+        hook: HookId,
+        epoch: &str,
+        (seq, index): (u64, usize),
+        kind: &str,
+        now: Timestamp,
+    ) -> Self {
+        let event = format!("{epoch}-{seq}.{index}");
         let print = Fingerprint::of(&[b"delivery", hook.to_string().as_bytes(), event.as_bytes()]);
         let bytes = print.0.first_chunk::<16>().copied().unwrap_or_default();
         Self {
@@ -670,11 +678,15 @@ mod tests {
 
     #[test]
     fn the_id_of_a_delivery_is_made_of_its_event_and_endpoint() {
-        let delivery = |hook: u128, seq, index| {
-            Delivery::new(HookId::from_value(hook), seq, index, "k", Timestamp::UNIX_EPOCH).id
+        let delivery = |hook: u128, epoch: &str, seq, index| {
+            let hook = HookId::from_value(hook);
+            Delivery::new(hook, epoch, (seq, index), "k", Timestamp::UNIX_EPOCH).id
         };
-        assert_eq!(delivery(1, 2, 3), delivery(1, 2, 3));
-        let ids = [delivery(1, 2, 3), delivery(2, 2, 3), delivery(1, 3, 3), delivery(1, 2, 0)];
+        let first = delivery(1, "e1", 2, 3);
+        assert_eq!(delivery(1, "e1", 2, 3), first);
+        let others = [(2, "e1", 2, 3), (1, "e2", 2, 3), (1, "e1", 3, 3), (1, "e1", 2, 0)];
+        let others = others.map(|(hook, epoch, seq, index)| delivery(hook, epoch, seq, index));
+        let ids: Vec<_> = [first].into_iter().chain(others).collect();
         assert!(ids.iter().enumerate().all(|(n, id)| !ids[..n].contains(id)));
     }
 }

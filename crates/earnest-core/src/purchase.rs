@@ -221,6 +221,12 @@ impl Purchase {
         self.updated_at = now;
     }
 
+    /// When the hold was made that is pending or was resolved last, in milliseconds since 1970: its id
+    /// says.
+    pub(crate) fn held_at_ms(&self) -> Option<i64> {
+        self.hold.and_then(|hold| i64::try_from(hold.value() >> 80).ok())
+    }
+
     /// Whether the voucher issued last is still accepted by sellers.
     pub fn voucher_lives(&self, now: Timestamp) -> bool {
         self.voucher.as_ref().is_some_and(|issue| now < issue.expires_at)

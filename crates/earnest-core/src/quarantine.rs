@@ -12,7 +12,7 @@ use crate::id::{AgentId, IntentId};
 use crate::intent::{Intent, IntentState, Purpose};
 use crate::party::Agent;
 use crate::problem::{Code, Refusal};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 /// The copy that the books were restored from.
@@ -28,6 +28,35 @@ pub struct Backup {
     pub epoch: String,
 }
 
+/// A restore that came before the last one, in the history of these books.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// The copy.
+    pub backup: Backup,
+    /// When the books were restored from it.
+    pub restored_at: Timestamp,
+}
+
+/// One of PayPal's records that the last reading could not place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unplaced {
+    /// PayPal's id of it.
+    pub paypal_id: String,
+    /// PayPal's code of what kind of movement it is.
+    pub code: String,
+    /// What moved, with PayPal's sign, where it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount_micros: Option<i64>,
+    /// The invoice that it carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invoice_id: Option<String>,
+    /// Why it has no place.
+    pub why: String,
+}
+
+/// The most records without a place that are kept by name; all of them are counted.
+pub const MOST_NAMED: usize = 100;
+
 /// How far PayPal's records were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
@@ -36,12 +65,12 @@ pub struct Import {
     pub complete_at: Option<Timestamp>,
     /// How many records were looked at in the last reading.
     pub records: u64,
-    /// How many of them could not be explained.
+    /// How many of them could not be read, or have no place in the books.
     pub unexplained: u64,
-    /// Those of them, the first [`MOST_UNEXPLAINED`].
+    /// Those, the first [`MOST_NAMED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub open: Vec<Unexplained>,
-    /// When to read again, while it is not complete or does not explain everything.
+    pub unplaced: Vec<Unplaced>,
+    /// When to read again, while it is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
     /// What the last reading said, in one sentence.
@@ -49,24 +78,10 @@ pub struct Import {
 }
 
 impl Import {
-    /// Whether the records were read to the end and everything in them is explained.
-    pub const fn explains_all(&self) -> bool {
+    /// Whether everything was read, and all of it has its place.
+    pub const fn is_complete(&self) -> bool {
         self.complete_at.is_some() && self.unexplained == 0
     }
-}
-
-/// The most records that are listed as not explained.
-pub const MOST_UNEXPLAINED: usize = 100;
-
-/// A record of PayPal's that nobody could explain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unexplained {
-    /// PayPal's id of the transaction.
-    pub transaction: String,
-    /// PayPal's code for what it is.
-    pub code: String,
-    /// Why it is not explained.
-    pub why: String,
 }
 
 /// The end of a quarantine.
@@ -74,8 +89,7 @@ pub struct Unexplained {
 pub struct Lifted {
     /// When.
     pub at: Timestamp,
-    /// Why it was lifted though PayPal's records were not complete, or not explained; none where they
-    /// were.
+    /// Why it was lifted though PayPal's records were not complete; none where they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<String>,
 }
@@ -87,10 +101,14 @@ pub struct Quarantine {
     pub restored_at: Timestamp,
     /// The epoch that began then.
     pub epoch: String,
-    /// Every epoch that ended, oldest first: what PayPal did in them may be missing here.
+    /// Every epoch that is known to have ended, oldest first: what PayPal did in them may be missing
+    /// here. A life that began with another restore of the same copy is not among them.
     pub ended: Vec<String>,
     /// The copy.
     pub backup: Backup,
+    /// The restores before this one, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Past>,
     /// When the oldest copy that these books were ever restored from was taken.
     pub unsure_since: Timestamp,
     /// How far PayPal's records were read.
@@ -100,10 +118,48 @@ pub struct Quarantine {
     pub lifted: Option<Lifted>,
 }
 
+/// How far PayPal's clock and ours may be apart, in seconds; and how late PayPal may run a request.
+const CLOCKS_DIFFER_SECONDS: i64 = 3_600;
+
 impl Quarantine {
     /// The one row's id. Of the usual form, so that books that were never restored know without
     /// looking that it is not there.
     pub const ID: &'static str = "qrn_00000000000000000000000000";
+
+    /// Whether a life that was lost may have done something at PayPal at that time, by PayPal's clock;
+    /// so may it where the time is not known.
+    pub fn is_unsure_at(&self, at: Option<Timestamp>) -> bool {
+        let from = after(self.unsure_since, -CLOCKS_DIFFER_SECONDS);
+        let to = after(self.restored_at, CLOCKS_DIFFER_SECONDS);
+        at.is_none_or(|at| (from..=to).contains(&at))
+    }
+
+    /// Each span of time of which these books know nothing, oldest first: from a copy to the restore
+    /// from it.
+    fn gaps(&self) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        let past = self.earlier.iter().map(|past| (past.backup.taken_at, past.restored_at));
+        past.chain([(self.backup.taken_at, self.restored_at)])
+    }
+
+    /// When the books were restored that know nothing of a second of our own clock; none where they
+    /// know all of it, or did not exist.
+    pub fn lost_at(&self, second: i64) -> Option<Timestamp> {
+        let gap = self.gaps().find(|gap| (gap.0.as_second()..=gap.1.as_second()).contains(&second));
+        gap.map(|(_, restored_at)| restored_at)
+    }
+
+    /// Whether a life that was lost may have done something between two seconds of our own clock.
+    pub fn lost_between(&self, from: i64, to: i64) -> bool {
+        self.gaps().any(|gap| from <= gap.1.as_second() && to >= gap.0.as_second())
+    }
+
+    /// The epoch in which an entry of the log was written. What came of entries is named by it, since
+    /// lives that were lost had entries of the same numbers.
+    pub fn epoch_of(&self, seq: u64) -> &str {
+        let past = self.earlier.iter().map(|past| &past.backup).chain([&self.backup]);
+        let ended = past.into_iter().find(|backup| seq <= backup.seq);
+        ended.map_or(&self.epoch, |backup| &backup.epoch)
+    }
 
     /// Whether it is in force.
     pub const fn holds(&self) -> bool {
@@ -157,6 +213,8 @@ pub struct BeginQuarantine {
     pub backup: Backup,
     /// The epoch that begins.
     pub epoch: String,
+    /// Epochs of other books that end with this restore: of those that it replaces.
+    pub replaced: Vec<String>,
 }
 
 impl Unit for BeginQuarantine {
@@ -175,7 +233,15 @@ impl Unit for BeginQuarantine {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Quarantine>, Stop> {
         let before = view.row::<Quarantine>(Quarantine::ID)?;
         let mut ended = before.map_or_else(Vec::new, |row| row.ended.clone());
-        ended.push(self.backup.epoch.clone());
+        for epoch in [&self.backup.epoch].into_iter().chain(&self.replaced) {
+            if !ended.contains(epoch) && *epoch != self.epoch {
+                ended.push(epoch.clone());
+            }
+        }
+        let past =
+            |row: &Quarantine| Past { backup: row.backup.clone(), restored_at: row.restored_at };
+        let earlier = before
+            .map_or_else(Vec::new, |row| row.earlier.iter().cloned().chain([past(row)]).collect());
         // A backup that was itself taken in quarantine lacks all that the one before it lacked.
         let unsure = before.map_or(self.backup.taken_at, |row| row.unsure_since);
         let mut backup = self.backup.clone();
@@ -188,6 +254,7 @@ impl Unit for BeginQuarantine {
             ended,
             unsure_since: unsure.min(backup.taken_at),
             backup,
+            earlier,
             import: Import::default(),
             lifted: None,
         };
@@ -306,21 +373,12 @@ impl Unit for KeepImport {
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         let row = view.need::<Quarantine>(Quarantine::ID)?;
-        let done = row.import.explains_all() || !row.holds();
-        // What was read to the end stays so, if a later reading of it fails.
-        let worse = row.import.complete_at.is_some() && self.import.complete_at.is_none();
-        if worse {
-            let import = Import { next_at: self.import.next_at, ..row.import.clone() };
-            effects.put(Quarantine { import, ..row.clone() })?;
-            return Ok(effects);
-        }
+        let done = row.import.is_complete();
         if row.epoch != self.epoch || done || row.import == self.import {
             return Ok(effects);
         }
-        let found = |import: &Import| (import.complete_at.is_some(), import.unexplained);
-        if self.import.complete_at.is_some() && found(&self.import) != found(&row.import) {
-            let data = json!({ "records": self.import.records,
-                "unexplained": self.import.unexplained });
+        if self.import.is_complete() {
+            let data = json!({ "records": self.import.records });
             effects.event("quarantine.imported", &[], data);
         }
         effects.put(Quarantine { import: self.import.clone(), ..row.clone() })?;
@@ -331,8 +389,8 @@ impl Unit for KeepImport {
 /// Lifts the quarantine. Lifting what is lifted changes nothing.
 #[derive(Clone, Debug)]
 pub struct Lift {
-    /// The operator's reason to go without PayPal's complete records, or with some that are not
-    /// explained: what is unknown, and why that is borne.
+    /// The operator's reason to go without PayPal's complete records: what is unknown, and why that
+    /// is borne.
     pub gap: Option<String>,
 }
 
@@ -357,21 +415,19 @@ impl Unit for Lift {
             return Ok(Effects::answer(row.clone()));
         }
         // INVARIANT: a_quarantine_ends_on_complete_records
-        let explained = row.import.explains_all();
-        if !explained && self.gap.is_none() {
-            let why = match row.import.complete_at {
-                None => format!("PayPal's records are not read to the end: {}", row.import.said),
-                Some(_) => {
-                    let many = row.import.unexplained;
-                    format!(
-                        "{many} of PayPal's records are not explained: see `unexplained_records`"
-                    )
-                }
+        let complete = row.import.is_complete();
+        if !complete && self.gap.is_none() {
+            let many = row.import.unexplained;
+            let why = if row.import.complete_at.is_some() {
+                format!("{many} of PayPal's records have no place: see `unexplained_records`")
+            } else {
+                format!("PayPal's records are not read to the end: {}", row.import.said)
             };
             let refusal = Refusal::new(Code::StateConflict, why);
-            return Err(refusal.next("wait, or say with `accept_gap` why it goes without").into());
+            let next = "see `GET /v1/restore`, or say with `accept_gap` why it goes without";
+            return Err(refusal.next(next).into());
         }
-        let gap = self.gap.clone().filter(|_| !explained);
+        let gap = self.gap.clone().filter(|_| !complete);
         let row = Quarantine { lifted: Some(Lifted { at: now, gap }), ..row.clone() };
         let mut effects = Effects::answer(row.clone());
         effects.event("notice.quarantine_lifted", &[], json!({ "lifted": row.lifted }));

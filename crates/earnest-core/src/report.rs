@@ -15,6 +15,7 @@ use crate::authorize::{
 use crate::fee::Schedule;
 use crate::id::{AgentId, OwnerId, PurchaseId, SellerId, SessionId, TabId, TransferId, VoucherId};
 use crate::ledger::{Account, Cause, Hold, Op};
+use crate::lost::{LostLine, may_have_been_booked_late, sold_by_a_lost_life};
 use crate::money::Micros;
 use crate::party::{Agent, Owner};
 use crate::payer::{dealing, touch_dealing};
@@ -80,6 +81,10 @@ pub enum Step {
     Rejected(Code),
     /// No hold is pending: [`LateLine`] has to look.
     Late,
+    /// Delivered for a voucher of a life that was lost: [`crate::lost::KeepLost`] has to keep it.
+    Lost,
+    /// Nothing is decided while the books are quarantined: the seller says it again.
+    Wait,
     /// The purchase moved to another tab meanwhile: read again.
     Moved,
 }
@@ -104,8 +109,12 @@ impl Unit for Resolve {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touches.row::<ReportClock>(ReportClock::ID);
         touch_held(&mut touches, view, self.tab, self.told.claims.sub);
+        if view.peek::<Quarantine>(Quarantine::ID).is_some() {
+            touches.row::<LostLine>(LostLine::id_of(self.told.claims.sub));
+        }
         touches
     }
 
@@ -123,6 +132,15 @@ impl Unit for Resolve {
         }
         let failed =
             self.told.fate == Fate::Failed || (self.told.fate == Fate::Redeemed && due.is_zero());
+        let restored = view.row::<Quarantine>(Quarantine::ID)?;
+        // INVARIANT: what_a_lost_life_sold_is_never_final_here
+        if sold_by_a_lost_life(restored, purchase, &self.told.claims) {
+            return step(match self.told.fate {
+                Fate::Redeemed if !failed => Step::Lost,
+                Fate::Serving => Step::Done(ReportOutcome::Serving, None),
+                _ => Step::Done(ReportOutcome::Released, None),
+            });
+        }
         let latest =
             purchase.voucher.as_ref().is_some_and(|issue| issue.jti == self.told.claims.jti);
         let state = purchase.state;
@@ -153,9 +171,15 @@ impl Unit for Resolve {
             _ if failed && latest => note_failure(purchase, self.told.claims.jti, now),
             _ if failed => step(Step::Done(ReportOutcome::Released, None)),
             _ if self.told.fate == Fate::Serving => step(Step::Done(ReportOutcome::Serving, None)),
+            _ if restored.is_some() && is_kept(view, purchase.id)? => step(Step::Lost),
             _ => step(Step::Late),
         }
     }
+}
+
+/// Whether a delivery of that purchase waits for the operator.
+fn is_kept(view: &View, purchase: PurchaseId) -> Result<bool, Stop> {
+    Ok(view.row::<LostLine>(LostLine::id_of(purchase))?.is_some())
 }
 
 /// Touches a purchase with its tab, its hold and the accounts of its hold.
@@ -333,6 +357,7 @@ impl Unit for LateLine {
 
     fn touches(&self, view: &View, now: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         // It opens no tab, so it carries nothing either: the chain of the line stands in.
         touch_place(&mut touches, view, self.owner, self.no_tab, self.chain);
         touch_dealing(&mut touches, view, self.told.seller);
@@ -395,12 +420,29 @@ impl Unit for LateLine {
             (Some((caps, tab)), Ok(grant)) => {
                 self.book(view, purchase, due, (caps, grant), tab, now)
             }
-            _ => unbilled(purchase, now),
+            _ => self.no_room(view, purchase, now),
         }
     }
 }
 
 impl LateLine {
+    /// Nobody pays; unless a life that was lost may have found room, and captured it. Agents return
+    /// from a restore paused, so that here there is none.
+    fn no_room(
+        &self,
+        view: &View,
+        purchase: &Purchase,
+        now: Timestamp,
+    ) -> Result<Effects<Step>, Stop> {
+        match view.row::<Quarantine>(Quarantine::ID)? {
+            Some(row) if row.holds() => Ok(Effects::answer(Step::Wait)),
+            Some(row) if may_have_been_booked_late(row, &self.told.claims) => {
+                Ok(Effects::answer(Step::Lost))
+            }
+            _ => unbilled(purchase, now),
+        }
+    }
+
     fn caps(
         &self,
         view: &View,

@@ -13,6 +13,7 @@ use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
+use crate::quarantine::Quarantine;
 use crate::settlement::{Settlement, SettlementState, key_conflict};
 use crate::tab::{Tab, TabState, add, over, touch_tabs};
 use crate::time::Timestamp;
@@ -311,6 +312,7 @@ impl Unit for Clear {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touch_tabs(&mut touches, view, self.owner);
         touches.row::<Suspended>(&self.capture);
         if let Some(it) = self.speaks_of {
@@ -342,6 +344,8 @@ impl Unit for Clear {
             KeyUse::Same { bound: Some(_) } => return Ok(Effects::answer(row.clone())),
             _ => {}
         }
+        // PayPal's records may show what the money was for, and that the tab was paid.
+        Quarantine::refuse(view)?;
         // INVARIANT: what_a_settlement_may_take_is_not_cleared
         if row.settlement != self.speaks_of.map(|it| it.settlement) {
             return Err(Stop::Bug(format!("{} speaks of another settlement", self.capture)));

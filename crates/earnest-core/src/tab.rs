@@ -412,11 +412,14 @@ impl Unit for OpenByOwner {
 
     fn touches(&self, view: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
         touch_place(&mut touches, view, self.owner, self.tab, self.chain);
         touches
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Tab>, Stop> {
+        // What an older tab owes would be carried away from what was captured for it.
+        Quarantine::refuse(view)?;
         let mut owner = view.need::<Owner>(self.owner)?.clone();
         if owner.frozen_tab.is_some() {
             return Err(Refusal::denied(Reason::TabFrozen, "the owner's tab is frozen").into());

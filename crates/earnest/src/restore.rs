@@ -139,10 +139,11 @@ pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
         let (found, asked) = (manifest.mode.clone(), plan.mode.to_owned());
         return Err(RestoreError::OtherMode { found, asked });
     }
+    let replaced = if occupied { epoch_there(plan.data) } else { None };
     let key_file = key_file(plan)?;
     let partial = backup::partial_of(plan.data);
     backup::make_folder(&partial)?;
-    let made = fill(plan, &manifest, &key_file, &partial)
+    let made = fill(plan, &manifest, replaced, &key_file, &partial)
         .and_then(|quarantine| Ok((quarantine, put_in_place(plan, &partial, occupied)?)));
     if made.as_ref().is_err_and(|why| !matches!(why, RestoreError::Stranded { .. })) {
         // Worth nothing; if it stays it is only untidy.
@@ -161,6 +162,19 @@ fn is_occupied(data: &Path) -> Result<bool, RestoreError> {
     }
 }
 
+/// The epoch of the books that are replaced, where they can still be read: what was captured in it is
+/// recognised by it, and where not, by the tab and the time.
+fn epoch_there(data: &Path) -> Option<String> {
+    let books = data.join(BOOKS);
+    match books.exists().then(|| earnest_store::about(&books))? {
+        Ok(about) => Some(about.epoch),
+        Err(why) => {
+            tracing::warn!(%why, "the epoch of the books that are replaced cannot be read");
+            None
+        }
+    }
+}
+
 /// The key file that was named, or the one of the data folder that is replaced.
 fn key_file(plan: &Plan<'_>) -> Result<PathBuf, RestoreError> {
     let path = plan.key_file.map_or_else(|| plan.data.join(SEAL_KEY), Path::to_owned);
@@ -173,6 +187,7 @@ fn key_file(plan: &Plan<'_>) -> Result<PathBuf, RestoreError> {
 fn fill(
     plan: &Plan<'_>,
     manifest: &Manifest,
+    replaced: Option<String>,
     key_file: &Path,
     folder: &Path,
 ) -> Result<Quarantine, RestoreError> {
@@ -183,7 +198,7 @@ fn fill(
     let epoch = format!("e{}", hex::encode(random_bytes::<4>()));
     earnest_store::renew_epoch(&books, &epoch)?;
     let store = Store::open(Options::file(&books, plan.mode, plan.clock.clone()))?;
-    let recorded = record(&store, manifest, &epoch)
+    let recorded = record(&store, manifest, replaced, &epoch)
         .and_then(|quarantine| opens(store.reader(), key_file).map(|()| quarantine));
     store.close();
     let quarantine = recorded?;
@@ -197,14 +212,20 @@ fn fill(
 }
 
 /// The quarantine first, then what follows from it. Nobody else has these books yet.
-fn record(store: &Store, manifest: &Manifest, epoch: &str) -> Result<Quarantine, RestoreError> {
+fn record(
+    store: &Store,
+    manifest: &Manifest,
+    replaced: Option<String>,
+    epoch: &str,
+) -> Result<Quarantine, RestoreError> {
     let backup = Backup {
         taken_at: manifest.taken_at,
         seq: manifest.seq,
         hash: manifest.hash.clone(),
         epoch: manifest.epoch.clone(),
     };
-    let begin = BeginQuarantine { backup, epoch: epoch.to_owned() };
+    let replaced = replaced.into_iter().collect();
+    let begin = BeginQuarantine { backup, epoch: epoch.to_owned(), replaced };
     let quarantine = store.submit_blocking(begin)?;
     let agents = store.reader().every::<Agent>()?;
     let agents: Vec<AgentId> = agents.into_iter().map(|agent| agent.id).collect();

@@ -10,13 +10,13 @@ use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Seller;
 use crate::problem::{Code, Refusal};
-use crate::purchase::Purchase;
+use crate::purchase::{Purchase, PurchaseState};
 use crate::quarantine::Quarantine;
-use crate::report::{Step, Told};
+use crate::report::{LATE_SECONDS, Step, Told};
 use crate::suspense::{Suspended, Why};
 use crate::time::Timestamp;
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
-use crate::voucher::{Fate, ReportOutcome};
+use crate::voucher::{Claims, Fate, ReportOutcome};
 
 /// What became of a lost purchase that its seller reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +91,30 @@ impl LostLine {
     }
 }
 
+/// Whether a voucher was issued by a life that was lost, for a delivery that these books do not know:
+/// they issued nothing between the copy and the restore, whatever stands in the purchase's row.
+///
+/// Not so where the hold of the copy is still the one that counts. A purchase posts once for any of its
+/// vouchers, those of the lost life among them, and posting that hold is what the lost life did.
+pub(crate) fn sold_by_a_lost_life(
+    restored: Option<&Quarantine>,
+    purchase: &Purchase,
+    claims: &Claims,
+) -> bool {
+    let own = purchase.voucher.as_ref().is_some_and(|issue| issue.jti == claims.jti)
+        || purchase.has_failed(claims.jti);
+    let Some(restored_at) = restored.and_then(|row| row.lost_at(claims.iat)).filter(|_| !own)
+    else {
+        return false;
+    };
+    match purchase.state {
+        PurchaseState::Held | PurchaseState::Billed => {
+            purchase.held_at_ms().is_some_and(|held| held > restored_at.as_millisecond())
+        }
+        _ => true,
+    }
+}
+
 impl Record for LostLine {
     const KIND: &'static str = "lost_line";
     const RANK: u8 = rank::ROW;
@@ -106,11 +130,31 @@ impl Record for LostLine {
     }
 }
 
-/// Keeps a report of a purchase that these books do not know.
+/// Keeps a report of a delivery that these books do not know: of a purchase that is lost, or one that
+/// was bought after the copy was taken, or whose late report the lost life may have booked.
 #[derive(Clone, Debug)]
 pub struct KeepLost {
     /// The report; its voucher's signature was checked.
     pub told: Told,
+}
+
+/// Whether nobody but the operator can tell who pays for a delivery that was reported.
+fn is_for_the_operator(
+    restored: Option<&Quarantine>,
+    purchase: &Purchase,
+    claims: &Claims,
+) -> bool {
+    let unpaid = !matches!(
+        purchase.state,
+        PurchaseState::Held | PurchaseState::Billed | PurchaseState::Unbilled
+    );
+    let late = unpaid && restored.is_some_and(|row| may_have_been_booked_late(row, claims));
+    late || sold_by_a_lost_life(restored, purchase, claims)
+}
+
+/// Whether a life that was lost may have booked a late line for a voucher.
+pub(crate) fn may_have_been_booked_late(restored: &Quarantine, claims: &Claims) -> bool {
+    restored.lost_between(claims.iat, claims.exp.saturating_add(LATE_SECONDS))
 }
 
 impl Unit for KeepLost {
@@ -132,12 +176,21 @@ impl Unit for KeepLost {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Step>, Stop> {
         let (told, claims) = (&self.told, &self.told.claims);
         let step = |step| Ok(Effects::answer(step));
-        if view.row::<Purchase>(claims.sub)?.is_some() {
-            return step(Step::Moved);
-        }
-        let lost = view.row::<Quarantine>(Quarantine::ID)?.is_some_and(|row| {
-            (row.unsure_since.as_second()..=row.restored_at.as_second()).contains(&claims.iat)
-        });
+        let restored = view.row::<Quarantine>(Quarantine::ID)?;
+        let kept = view.row::<LostLine>(LostLine::id_of(claims.sub))?;
+        let lost = match view.row::<Purchase>(claims.sub)? {
+            None => restored.is_some_and(|row| {
+                (row.unsure_since.as_second()..=row.restored_at.as_second()).contains(&claims.iat)
+            }),
+            Some(purchase) if purchase.seller != told.seller => false,
+            // Held, or resolved, between the two units.
+            Some(purchase)
+                if kept.is_none() && !is_for_the_operator(restored, purchase, claims) =>
+            {
+                return step(Step::Moved);
+            }
+            Some(_) => true,
+        };
         if !lost || claims.aud != told.seller || view.row::<Seller>(told.seller)?.is_none() {
             return step(Step::Rejected(Code::NotFound));
         }
@@ -154,7 +207,7 @@ impl Unit for KeepLost {
             }
             Some(amount) => amount,
         };
-        if let Some(known) = view.row::<LostLine>(LostLine::id_of(claims.sub))? {
+        if let Some(known) = kept {
             return step(match known.state {
                 LineState::Open => Step::Done(ReportOutcome::Kept, Some(known.amount_micros)),
                 LineState::Refused => Step::Done(ReportOutcome::LateUnbilled, None),

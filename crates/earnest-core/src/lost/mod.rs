@@ -24,6 +24,7 @@ use crate::time::{Timestamp, after};
 use crate::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
 pub use line::{DecideLost, KeepLost, LineState, LostLine};
+pub(crate) use line::{may_have_been_booked_late, sold_by_a_lost_life};
 
 /// How long to wait before a capture that PayPal still decides about is read again, in seconds.
 const READ_AGAIN_SECONDS: i64 = 600;
@@ -62,20 +63,24 @@ pub struct Marks {
     pub pays: Option<TabId>,
 }
 
+/// The tab that an invoice of our form names: `epoch:tab_…:n:mark`, of whatever epoch. Strangers may
+/// write it too.
+pub fn tab_of_invoice(invoice_id: &str) -> Option<TabId> {
+    let parts: Vec<&str> = invoice_id.split(':').collect();
+    let [epoch, tab, n, _] = parts.as_slice() else { return None };
+    n.parse::<u64>().ok()?;
+    tab.parse().ok().filter(|_| !epoch.is_empty())
+}
+
 impl Marks {
-    /// Reads our marks: invoice `epoch:tab:n:mark` of an epoch that ended, and `set_…` or
-    /// `set_….own_…` beside it. `None` for everything else.
-    pub fn read(
-        capture: &str,
-        invoice_id: &str,
-        custom_id: Option<&str>,
-        ended: &[String],
-    ) -> Option<Self> {
-        let parts: Vec<&str> = invoice_id.split(':').collect();
-        let [epoch, tab, n, _] = parts.as_slice() else { return None };
-        if !ended.iter().any(|known| known == epoch) {
-            return None;
-        }
+    /// Reads our marks: invoice `epoch:tab:n:mark`, and `set_…` or `set_….own_…` beside it. `None` for
+    /// everything else.
+    ///
+    /// Of any epoch: the one of a life that began with another restore of the same copy is in no books
+    /// that are left. Who takes the marks for true has to look whether tab, owner and time fit.
+    pub fn read(capture: &str, invoice_id: &str, custom_id: Option<&str>) -> Option<Self> {
+        let tab = tab_of_invoice(invoice_id)?;
+        let n = invoice_id.split(':').nth(2)?.parse().ok()?;
         let (settlement, owner) = match custom_id?.split_once('.') {
             Some((settlement, owner)) => (settlement, Some(owner.parse().ok()?)),
             None => (custom_id?, None),
@@ -83,12 +88,17 @@ impl Marks {
         Some(Self {
             capture: capture.to_owned(),
             invoice_id: invoice_id.to_owned(),
-            tab: tab.parse().ok()?,
-            n: n.parse().ok()?,
+            tab,
+            n,
             settlement: settlement.parse().ok()?,
             owner,
             pays: None,
         })
+    }
+
+    /// The epoch in which it was asked for.
+    pub fn epoch(&self) -> &str {
+        self.invoice_id.split(':').next().unwrap_or_default()
     }
 
     /// The id under which the call that made it stands here: its own is lost.
@@ -115,6 +125,13 @@ pub struct LostCapture {
     pub seen_at: Timestamp,
     /// When to read it again, while it is pending.
     pub next_at: Timestamp,
+}
+
+impl LostCapture {
+    /// Whether it has its place: a tab that it pays or that waits for it, or it came to nothing.
+    pub fn is_placed(&self) -> bool {
+        self.marks.pays.is_some() || self.state == LostState::Gone
+    }
 }
 
 impl Record for LostCapture {
@@ -566,19 +583,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_marks_of_an_ended_epoch_are_read() {
+    fn only_our_own_marks_are_read() {
         let tab = TabId::from_value(7);
         let settlement = SettlementId::from_value(8);
         let owner = OwnerId::from_value(9);
-        let ended = ["e1".to_owned()];
-        let read = |invoice: &str, custom: Option<&str>| Marks::read("C", invoice, custom, &ended);
+        let read = |invoice: &str, custom: Option<&str>| Marks::read("C", invoice, custom);
         let (invoice, custom) = (format!("e1:{tab}:3:mark"), format!("{settlement}.{owner}"));
         let marks = read(&invoice, Some(&custom)).unwrap();
         assert_eq!((marks.tab, marks.n, marks.settlement), (tab, 3, settlement));
-        assert_eq!(marks.owner, Some(owner));
+        assert_eq!((marks.owner, marks.epoch()), (Some(owner), "e1"));
+        let unheard = read(&format!("e0f1:{tab}:3:mark"), Some(&custom)).unwrap();
+        assert_eq!((unheard.tab, unheard.epoch()), (tab, "e0f1"));
         assert_eq!(read(&invoice, Some(&settlement.to_string())).unwrap().owner, None);
         for (invoice, custom) in [
-            (format!("e2:{tab}:3:mark"), Some(custom.as_str())),
+            (format!(":{tab}:3:mark"), Some(custom.as_str())),
             (format!("e1:{tab}:3"), Some(custom.as_str())),
             (format!("e1:{tab}:x:mark"), Some(custom.as_str())),
             (format!("e1:{owner}:3:mark"), Some(custom.as_str())),

@@ -31,7 +31,7 @@ fn an_event_has_one_delivery_an_endpoint() {
         let [one, two] = ["https://a.example/", "https://b.example/"]
             .map(|url| world.run(hook(world, url)).unwrap());
         let deliveries: Vec<Delivery> = [(&one, 0), (&two, 0), (&one, 1)]
-            .map(|(hook, index)| Delivery::new(hook.id, 7, index, "x", world.now()))
+            .map(|(hook, index)| Delivery::new(hook.id, "e1", (7, index), "x", world.now()))
             .to_vec();
         let fan_out = FanOut { seq: 7, deliveries: deliveries.clone() };
         world.run(fan_out.clone()).unwrap();
@@ -59,7 +59,7 @@ fn an_event_has_one_delivery_an_endpoint() {
 fn what_ended_is_kept_as_long_as_is_set_and_never_made_anew() {
     each(|world| {
         let made = world.run(hook(world, "https://a.example/")).unwrap();
-        let row = Delivery::new(made.id, 7, 0, "x", world.now());
+        let row = Delivery::new(made.id, "e1", (7, 0), "x", world.now());
         let fan_out = FanOut { seq: 7, deliveries: vec![row.clone()] };
         world.run(fan_out.clone()).unwrap();
         let clear = ClearDelivery { delivery: row.id, settings: world.settings.clone() };

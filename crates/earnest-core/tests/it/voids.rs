@@ -44,6 +44,7 @@ fn movements(world: &World) -> Vec<Movement> {
         suspended: &mut rows.suspended.values(),
         reversals: &mut rows.reversals.values(),
         entries: &mut rows.cash_entries.values(),
+        withheld: &mut rows.withheld.values(),
     })
 }
 

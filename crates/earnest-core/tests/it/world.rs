@@ -19,6 +19,7 @@ use earnest_core::id::{
 use earnest_core::intent::{Charge, Claim, Claimed, Evidence, Fate, Intent};
 use earnest_core::invariant::{self, Breach, Fold, Rows};
 use earnest_core::ledger::{Account, AccountId, Totals};
+use earnest_core::lost::KeepLost;
 use earnest_core::model::{EndCall, Ended, ModelCall, NewCall};
 use earnest_core::money::{Currency, Micros};
 use earnest_core::party::{Agent, ApiKey, Owner, Principal};
@@ -546,7 +547,8 @@ impl World {
         Told { seller: claims.aud, claims: claims.clone(), fate, claimed_at, amount: None }
     }
 
-    /// Reports as the API does: the hold first, a late line where none is pending.
+    /// Reports as the API does: the hold first, a late line where none is pending, and what a lost
+    /// life sold is kept.
     pub fn report(&self, told: &Told) -> Step {
         for _ in 0..5 {
             let purchase: Purchase = self.row(told.claims.sub);
@@ -556,7 +558,11 @@ impl World {
             if step == Step::Late {
                 let (owner, agent) = (purchase.owner, purchase.agent);
                 let (chain, no_tab) = (TransferId::new(self.seed()), TabId::new(self.seed()));
+                let told = told.clone();
                 step = self.run(LateLine { told, owner, agent, chain, no_tab, settings }).unwrap();
+            }
+            if step == Step::Lost {
+                step = self.run(KeepLost { told }).unwrap();
             }
             if step != Step::Moved {
                 return step;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use earnest_core::id::PurchaseId;
 use earnest_core::lost::{DecideLost, LineState, LostCapture, LostLine, LostState};
 use earnest_core::problem::Code;
-use earnest_core::quarantine::{Lift, Quarantine, Unexplained};
+use earnest_core::quarantine::{Lift, Quarantine, Unplaced};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,37 +30,23 @@ pub struct RestoreView {
     backup_taken_at: Option<String>,
     /// The last entry of the log that the backup holds.
     backup_seq: Option<u64>,
-    /// Whether PayPal's records up to the restore were read to the end.
+    /// Whether PayPal's records up to the restore were read to the end, and each has its place.
     import_complete: bool,
     /// What the last reading of them said.
     import_said: Option<String>,
     /// How many of PayPal's records were looked at.
     records: u64,
-    /// How many of those nobody could explain.
+    /// How many of those could not be read, or have no place in the books. They are read again.
     unexplained: u64,
-    /// Those, the first hundred: while there are any, lifting needs `accept_gap`.
-    unexplained_records: Vec<UnexplainedView>,
+    /// Those, the first 100: `paypal_id`, PayPal's `code`, `amount_micros`, `invoice_id`, and `why`.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    unexplained_records: Vec<Unplaced>,
     /// When they are read again.
     next_import_at: Option<String>,
     /// When the quarantine was lifted.
     lifted_at: Option<String>,
-    /// Why it was lifted without complete records, or with some that nobody could explain.
+    /// Why it was lifted without complete records.
     gap: Option<String>,
-}
-
-/// A record of PayPal's that nobody could explain.
-#[derive(Serialize, ToSchema)]
-pub struct UnexplainedView {
-    /// PayPal's id of the transaction.
-    transaction: String,
-    /// PayPal's code for what it is.
-    code: String,
-    /// Why it is not explained.
-    why: String,
-}
-
-fn unexplained(row: Unexplained) -> UnexplainedView {
-    UnexplainedView { transaction: row.transaction, code: row.code, why: row.why }
 }
 
 fn show(app: &App, row: Option<&Quarantine>) -> RestoreView {
@@ -76,11 +62,11 @@ fn show(app: &App, row: Option<&Quarantine>) -> RestoreView {
         restored_at: row.map(|row| row.restored_at.to_string()),
         backup_taken_at: row.map(|row| row.backup.taken_at.to_string()),
         backup_seq: row.map(|row| row.backup.seq),
-        import_complete: import.complete_at.is_some(),
+        import_complete: import.is_complete(),
         import_said: Some(import.said).filter(|said| !said.is_empty()),
         records: import.records,
         unexplained: import.unexplained,
-        unexplained_records: import.open.into_iter().map(unexplained).collect(),
+        unexplained_records: import.unplaced,
         next_import_at: import.next_at.map(|at| at.to_string()),
         lifted_at: lifted.map(|lifted| lifted.at.to_string()),
         gap: lifted.and_then(|lifted| lifted.gap.clone()),
@@ -100,13 +86,12 @@ pub async fn status(State(app): State<App>, _: AsOperator) -> ApiResult<axum::Js
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LiftBody {
-    /// Why it is lifted before PayPal's records are complete, or though some of them are not
-    /// explained: what is unknown and borne.
+    /// Why it is lifted before PayPal's records are complete: what is unknown and borne.
     #[serde(default)]
     accept_gap: Option<String>,
 }
 
-/// Lifts the quarantine, once PayPal's records were read past the restore and explained. Lifting what is lifted
+/// Lifts the quarantine, once PayPal's records were read past the restore. Lifting what is lifted
 /// changes nothing.
 #[utoipa::path(post, path = "/v1/restore/lift", tag = "operator", security(("key" = [])), request_body = LiftBody,
     responses((status = 200, body = RestoreView),

@@ -166,6 +166,16 @@ pub async fn run_restore(command: Restore, style: &Style) -> Ended {
         RestoreVerb::Status { reach } => {
             let row = Client::new(&reach)?.get(Role::Operator, "/v1/restore").await?;
             style.object(&row, || describe(&row))?;
+            for record in
+                row.get("unexplained_records").and_then(Value::as_array).into_iter().flatten()
+            {
+                style.talk(&format!(
+                    "{} {}: {}",
+                    text(record, "code"),
+                    text(record, "paypal_id"),
+                    text(record, "why")
+                ));
+            }
         }
         RestoreVerb::Captures { reach, paging } => captures(&reach, paging, style).await?,
         RestoreVerb::Lines { reach, paging } => lines(&reach, paging, style).await?,

@@ -12,6 +12,7 @@ use earnest_core::hook::{
     Scheme,
 };
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::quarantine::Quarantine;
 use earnest_core::time::after;
 use earnest_store::EventAt;
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -120,7 +121,7 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
             *read = Some(at);
             return Ok(());
         }
-        let deliveries = wanted(&hooks, &events, app);
+        let deliveries = wanted(&hooks, &events, app)?;
         let due = after.saturating_sub(kept) >= REMEMBER_EVERY;
         // In pieces, so that no unit holds up the writer; the place moves with the last of them.
         let pieces: Vec<&[Delivery]> = deliveries.chunks(MOST_AT_ONCE).collect();
@@ -150,17 +151,25 @@ fn active(app: &App) -> Result<Vec<Hook>, FlowError> {
     }
 }
 
-fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
+fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Result<Vec<Delivery>, FlowError> {
+    let restored = app.store.reader().row::<Quarantine>(Quarantine::ID)?;
     let mut deliveries = Vec::new();
     for event in events {
-        let kind = &event.event.kind;
+        let (kind, epoch) = (&event.event.kind, epoch_of(app, restored.as_ref(), event.seq));
         let told = hooks
             .iter()
             .filter(|hook| event.seq > hook.since && hook.wants(kind) && may_see(hook.of, event));
-        let make = |hook: &Hook| Delivery::new(hook.id, event.seq, event.index, kind, app.now());
+        let place = (event.seq, event.index);
+        let make = |hook: &Hook| Delivery::new(hook.id, epoch, place, kind, app.now());
         deliveries.extend(told.map(make));
     }
-    deliveries
+    Ok(deliveries)
+}
+
+/// The epoch in which an entry was written: that of an entry before a restore stays what it was, so
+/// that what is told of it again is told under the same name.
+fn epoch_of<'a>(app: &'a App, restored: Option<&'a Quarantine>, seq: u64) -> &'a str {
+    restored.map_or(app.store.epoch(), |row| row.epoch_of(seq))
 }
 
 /// What is due, oldest first.
@@ -249,9 +258,12 @@ fn body(app: &App, delivery: &Delivery) -> Result<Bytes, String> {
     let page = app.store.reader().events(before, 1).map_err(|why| why.to_string())?;
     let event = page.events.into_iter().find(|event| event.index == delivery.index);
     let event = event.ok_or("the event is not in the log")?;
+    let restored = app.store.reader().row::<Quarantine>(Quarantine::ID);
+    let restored = restored.map_err(|why| why.to_string())?;
     let body = json!({
         "type": event.event.kind,
         "timestamp": event.at.to_string(),
+        "epoch": epoch_of(app, restored.as_ref(), event.seq),
         "seq": event.seq,
         "data": event.event.data,
     });

@@ -2,14 +2,20 @@
 //! restore, in a report that is complete past it.
 //!
 //! What is found is booked as if a webhook had named it, so that reading again changes nothing and a
-//! reading that was cut off is simply begun anew.
+//! reading that was cut off is simply begun anew. Complete is only a reading that found a place for all
+//! of it: what could not be read this time may be a charge, and would be made again.
 
-use earnest_core::lost::Marks;
-use earnest_core::quarantine::{Import, KeepImport, MOST_UNEXPLAINED, Quarantine, Unexplained};
+use earnest_core::cash::CashEntry;
+use earnest_core::intent::Intent;
+use earnest_core::lost::{LostCapture, tab_of_invoice};
+use earnest_core::quarantine::{Import, KeepImport, MOST_NAMED, Quarantine, Unplaced};
+use earnest_core::reconcile::Reconciliation;
+use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::time::{Timestamp, after};
 use earnest_paypal::evidence::{Evidence, REPORT_LAG, movements};
 use earnest_paypal::reporting::TransactionRow;
+use earnest_store::ReadError;
 
 use super::paypal::{FlowError, unless_taken};
 use super::{scan, settle};
@@ -17,6 +23,8 @@ use crate::app::App;
 
 /// How long to wait before an incomplete report is asked for again, in seconds.
 const AGAIN_SECONDS: i64 = 600;
+/// How many records without a place the one sentence names.
+const SAID: usize = 3;
 
 /// Reads PayPal's records while the books are quarantined and it is time. Gives back whether they are
 /// quarantined: then nothing else has to be looked for in the records.
@@ -29,7 +37,7 @@ pub async fn look(app: &App) -> Result<bool, FlowError> {
     };
     let now = app.now();
     let waits = row.import.next_at.is_some_and(|at| now < at);
-    if row.holds() && !row.import.explains_all() && !waits {
+    if row.holds() && !row.import.is_complete() && !waits {
         let import = read(app, &row).await;
         app.store.submit(KeepImport { epoch: row.epoch.clone(), import }).await?;
     }
@@ -55,81 +63,111 @@ async fn read(app: &App, row: &Quarantine) -> Import {
         }
         Evidence::Unreadable { why } => return import(None, format!("not readable: {why}")),
     };
-    let (open, failed) = take_all(app, row, &rows).await;
-    let number = |many: usize| u64::try_from(many).unwrap_or(u64::MAX);
-    let (records, unexplained) = (number(rows.len()), number(open.len()));
-    let open = open.into_iter().take(MOST_UNEXPLAINED).collect();
-    let import = Import { records, unexplained, open, ..import(None, String::new()) };
-    if failed {
-        return Import { said: "the books did not take all of it".to_owned(), ..import };
+    // What was there when the books began is in the opening balance.
+    let began = match app.store.reader().row::<Reconciliation>(Reconciliation::ID) {
+        Ok(row) => row.map(|row| row.began),
+        Err(why) => return import(None, format!("the books are not readable: {why}")),
+    };
+    let since =
+        |row: &TransactionRow| row.initiated.zip(began).is_none_or(|(at, began)| at > began);
+    let rows: Vec<TransactionRow> = rows.into_iter().filter(since).collect();
+    let unplaced = take_all(app, &rows).await;
+    let unexplained = count(unplaced.len());
+    let named = unplaced.into_iter().take(MOST_NAMED).collect();
+    let import = Import {
+        records: count(rows.len()),
+        unexplained,
+        unplaced: named,
+        ..import(None, String::new())
+    };
+    // INVARIANT: an_import_is_complete_when_all_of_it_has_its_place
+    if unexplained > 0 {
+        let ids: Vec<&str> =
+            import.unplaced.iter().take(SAID).map(|record| record.paypal_id.as_str()).collect();
+        let more = if import.unplaced.len() > SAID { " ..." } else { "" };
+        let (records, ids) = (import.records, ids.join(" "));
+        let said = format!(
+            "{unexplained} of {records} records could not be read or have no place: {ids}{more}"
+        );
+        return Import { said, ..import };
     }
     if !complete {
         return Import { said: "the report is not complete yet".to_owned(), ..import };
     }
-    if unexplained > 0 {
-        // What could not be read now may be at the next turn.
-        let said = format!("complete, and {unexplained} records are not explained");
-        return Import { complete_at: Some(now), said, ..import };
-    }
     Import { complete_at: Some(now), next_at: None, said: "complete".to_owned(), ..import }
 }
 
-/// Books every record: those that nobody can explain, and whether the books failed.
-async fn take_all(
-    app: &App,
-    row: &Quarantine,
-    rows: &[TransactionRow],
-) -> (Vec<Unexplained>, bool) {
-    let (mut open, mut failed) = (Vec::new(), false);
-    for record in in_order(app, row, rows) {
-        match unless_taken(take(app, row, record).await) {
-            Ok(()) => {}
-            Err(FlowError::Submit(_) | FlowError::Read(_)) => failed = true,
-            Err(error) => {
-                open.push(Unexplained {
-                    transaction: record.transaction_id.clone(),
-                    code: record.event_code.clone(),
-                    why: error.to_string(),
-                });
-                tracing::error!(transaction = %record.transaction_id, %error,
-                    "a movement at PayPal is not explained");
-            }
+fn count(some: usize) -> u64 {
+    u64::try_from(some).unwrap_or(u64::MAX)
+}
+
+/// Books every record; gives back those that have no place then.
+async fn take_all(app: &App, rows: &[TransactionRow]) -> Vec<Unplaced> {
+    let mut unplaced = Vec::new();
+    for record in in_order(app, rows) {
+        let why = match unless_taken(take(app, record).await) {
+            Ok(()) => out_of_place(app, record).unwrap_or_else(|error| Some(error.to_string())),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
+            tracing::error!(transaction = %record.transaction_id, why,
+                "a movement at PayPal has no place in the restored books");
+            unplaced.push(Unplaced {
+                paypal_id: record.transaction_id.clone(),
+                code: record.event_code.clone(),
+                amount_micros: record.amount_micros,
+                invoice_id: record.invoice_id.clone(),
+                why,
+            });
         }
     }
-    (open, failed)
+    unplaced
+}
+
+/// The tab that the invoice of a payment names, if it is of our form.
+fn named_tab(record: &TransactionRow) -> Option<earnest_core::id::TabId> {
+    record.invoice_id.as_deref().filter(|_| record.came_in()).and_then(tab_of_invoice)
+}
+
+/// Why a payment under an invoice of ours has no place, after it was read; `None` where it has one.
+fn out_of_place(app: &App, record: &TransactionRow) -> Result<Option<String>, ReadError> {
+    let (Some(_), Some(invoice)) = (named_tab(record), &record.invoice_id) else { return Ok(None) };
+    let (reader, id) = (app.store.reader(), &record.transaction_id);
+    if reader.row::<LostCapture>(id)?.is_some_and(|row| row.is_placed())
+        || reader.row::<CashEntry>(id)?.is_some_and(|entry| entry.voided.is_none())
+    {
+        return Ok(None);
+    }
+    // A call that these books know and that is open has a road of its own to its evidence.
+    let calls = reader.list::<Intent>("intents.invoice", invoice, None, 100, true)?.items;
+    let known = |call: &Intent| call.state.is_open() || call.paypal_capture.as_ref() == Some(id);
+    // What came for a settlement that is over is found by the next attempt, or is a person's to decide.
+    let spoken_for = reader.row::<Suspended>(id)?.is_some_and(|row| row.settlement.is_some());
+    if spoken_for || calls.iter().any(known) {
+        return Ok(None);
+    }
+    Ok(Some(
+        "its invoice is of our form, and neither its tab nor its owner is in the books".to_owned(),
+    ))
 }
 
 /// Money that came in first, of tabs that these books know before those they do not: what a tab was
 /// paid under its own name is not paid again by one that took its place. Then what refers to it.
-fn in_order<'a>(
-    app: &App,
-    row: &Quarantine,
-    rows: &'a [TransactionRow],
-) -> Vec<&'a TransactionRow> {
+fn in_order<'a>(app: &App, rows: &'a [TransactionRow]) -> Vec<&'a TransactionRow> {
     let place = |record: &TransactionRow| {
-        let custom = record.custom_field.as_deref();
-        let marks = record
-            .invoice_id
-            .as_ref()
-            .and_then(|it| Marks::read(&record.transaction_id, it, custom, &row.ended));
-        let foreign = marks.is_some_and(|marks| {
-            app.store.reader().row::<Tab>(marks.tab).is_ok_and(|tab| tab.is_none())
-        });
+        let foreign = named_tab(record)
+            .is_some_and(|tab| app.store.reader().row::<Tab>(tab).is_ok_and(|tab| tab.is_none()));
         (!record.came_in(), foreign, record.initiated)
     };
     let mut rows: Vec<&TransactionRow> = rows.iter().collect();
-    rows.sort_by_key(|record| place(record));
+    rows.sort_by_cached_key(|record| place(record));
     rows
 }
 
-async fn take(app: &App, row: &Quarantine, record: &TransactionRow) -> Result<(), FlowError> {
-    let custom = record.custom_field.as_deref();
-    let marks = record
-        .invoice_id
-        .as_ref()
-        .and_then(|it| Marks::read(&record.transaction_id, it, custom, &row.ended));
-    // Ours, whatever became of it: a charge that PayPal still decides about keeps its tab waiting.
-    if marks.is_some() && record.came_in() {
+async fn take(app: &App, record: &TransactionRow) -> Result<(), FlowError> {
+    // Maybe ours, whatever became of it: a charge that PayPal still decides about keeps its tab waiting.
+    // Whether it is ours the capture itself says; its record may leave out what it carries.
+    if named_tab(record).is_some() {
         settle::capture_hinted(app, &record.transaction_id).await?;
         return Ok(());
     }

@@ -81,6 +81,11 @@ pub async fn take_in(
 }
 
 /// Our marks on a capture, and whose tab it pays here.
+///
+/// Every epoch but the present one counts: the present life asked for nothing that it does not know.
+/// What bears an epoch that nobody heard of came from a life which began with another restore, where it
+/// names a tab or an owner of these books and the time fits.
+// INVARIANT: no_life_that_was_lost_is_a_stranger
 fn marks_of(
     app: &App,
     capture: &Capture,
@@ -88,8 +93,8 @@ fn marks_of(
 ) -> Result<Option<(Marks, Option<OwnerId>)>, FlowError> {
     let reader = app.store.reader();
     let Some(invoice) = &capture.invoice_id else { return Ok(None) };
-    let custom = capture.custom_id.as_deref();
-    let Some(mut marks) = Marks::read(&capture.id, invoice, custom, &restored.ended) else {
+    let marks = Marks::read(&capture.id, invoice, capture.custom_id.as_deref());
+    let Some(mut marks) = marks.filter(|marks| marks.epoch() != restored.epoch) else {
         return Ok(None);
     };
     let named = reader.row::<Tab>(marks.tab)?;
@@ -100,6 +105,11 @@ fn marks_of(
             None => None,
         },
     };
+    let heard_of = restored.ended.iter().any(|epoch| epoch == marks.epoch());
+    let fits = restored.is_unsure_at(capture.create_time) && (named.is_some() || owner.is_some());
+    if !heard_of && !fits {
+        return Ok(None);
+    }
     marks.pays = match (&named, &owner) {
         // Marks that contradict each other are none of ours.
         (Some(tab), Some(owner)) if tab.owner != owner.id => return Ok(None),

@@ -75,27 +75,27 @@ async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult
             Step::Done(outcome, amount) => (outcome, None, amount),
             Step::Rejected(code) => (ReportOutcome::Rejected, Some(code), None),
             // Not resolved within a few rounds: nothing was recorded, the seller repeats it.
-            Step::Late | Step::Moved => {
+            Step::Late | Step::Lost | Step::Moved => {
                 (ReportOutcome::Again, Some(Code::IdempotencyInFlight), None)
             }
+            Step::Wait => (ReportOutcome::Again, Some(Code::Quarantined), None),
         };
         ReportResult { jti: Some(jti), purchase: Some(purchase), outcome, code, amount_micros }
     };
     for _ in 0..MAX_ROUNDS {
         let row = app.store.reader().row::<Purchase>(purchase);
         let row = row.map_err(|why| SubmitError::Unavailable(why.to_string()))?;
-        let Some(row) = row else {
-            // Restored books may have lost it.
-            let step = app.store.submit(KeepLost { told: told.clone() }).await?;
-            if step == Step::Moved {
-                continue;
-            }
-            return Ok(known(step));
-        };
         let settings = app.settings.clone();
-        let resolve = Resolve { told: told.clone(), tab: row.tab, settings: settings.clone() };
-        let step = match app.store.submit(resolve).await? {
-            Step::Late => {
+        let step = match &row {
+            // Restored books may have lost it.
+            None => Step::Lost,
+            Some(row) => {
+                let (told, tab) = (told.clone(), row.tab);
+                app.store.submit(Resolve { told, tab, settings: settings.clone() }).await?
+            }
+        };
+        let step = match (step, row) {
+            (Step::Late, Some(row)) => {
                 let late = LateLine {
                     told: told.clone(),
                     owner: row.owner,
@@ -106,6 +106,10 @@ async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult
                 };
                 app.store.submit(late).await?
             }
+            (step, _) => step,
+        };
+        let step = match step {
+            Step::Lost => app.store.submit(KeepLost { told: told.clone() }).await?,
             step => step,
         };
         if step != Step::Moved {

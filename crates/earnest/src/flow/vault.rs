@@ -199,6 +199,8 @@ fn settling(app: &App, owner: OwnerId) -> Result<bool, FlowError> {
 /// # Errors
 /// [`FlowError`].
 pub async fn remove(app: &App, owner: OwnerId, id: VaultId) -> Result<Vault, FlowError> {
+    // A charge of the lost life may rest on it, and PayPal is only read.
+    lost::refuse_quarantined(app)?;
     let row = app.store.reader().row::<Vault>(id)?.filter(|vault| vault.owner == owner);
     // A charge whose answer was lost is repeated under its key; without the method PayPal would
     // refuse the repeat, and nobody could tell what became of the first.

@@ -22,14 +22,14 @@ use crate::world::World;
 
 /// A receiver: what it got, and what it answers next; 200 when nothing is left to say.
 #[derive(Clone, Default)]
-struct Receiver {
+pub(crate) struct Receiver {
     got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     says: Arc<Mutex<Vec<u16>>>,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Receiver {
-    async fn begin(says: &[u16]) -> Self {
+    pub(crate) async fn begin(says: &[u16]) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let says = says.iter().rev().copied().collect::<Vec<_>>();
@@ -39,7 +39,7 @@ impl Receiver {
         receiver
     }
 
-    fn got(&self) -> Vec<(HeaderMap, Bytes)> {
+    pub(crate) fn got(&self) -> Vec<(HeaderMap, Bytes)> {
         self.got.lock().unwrap().clone()
     }
 
@@ -60,7 +60,7 @@ async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes)
     StatusCode::from_u16(says).unwrap()
 }
 
-async fn hook(world: &World, role: &str, body: Value) -> Value {
+pub(crate) async fn hook(world: &World, role: &str, body: Value) -> Value {
     world.post(role, "/v1/webhooks", body).await.expect(201)
 }
 

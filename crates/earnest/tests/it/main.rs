@@ -34,6 +34,7 @@ mod judge;
 mod late;
 mod limits;
 mod logs;
+mod lost_lives;
 mod mcp;
 mod openapi;
 mod origins;

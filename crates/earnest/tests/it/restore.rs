@@ -11,7 +11,7 @@ use earnest::restore::{Plan, RestoreError, Restored, SEAL_KEY, restore};
 use earnest_core::id::{PurchaseId, VoucherId};
 use earnest_core::lost::{KeepLost, LostCapture};
 use earnest_core::money::{Currency, Micros};
-use earnest_core::quarantine::{Backup, BeginQuarantine, Import, KeepImport, Lift, Unexplained};
+use earnest_core::quarantine::{Backup, BeginQuarantine, Import, KeepImport, Lift, Unplaced};
 use earnest_core::quote::body_digest;
 use earnest_core::report::{Step, Told};
 use earnest_core::settlement::Settlement;
@@ -52,7 +52,10 @@ pub async fn once_restored(world: &World) -> String {
         hash: "00".repeat(32),
         epoch: "e0".to_owned(),
     };
-    store.submit(BeginQuarantine { backup, epoch: "e1".to_owned() }).await.unwrap();
+    store
+        .submit(BeginQuarantine { backup, epoch: "e1".to_owned(), replaced: Vec::new() })
+        .await
+        .unwrap();
     let (purchase, claimed_at) = (claims.sub, world.clock.now());
     let told = Told { seller, claims, fate: Fate::Redeemed, claimed_at, amount: None };
     let step = store.submit(KeepLost { told }).await.unwrap();
@@ -62,18 +65,18 @@ pub async fn once_restored(world: &World) -> String {
 }
 
 /// What an operator keeps apart from the books: the key file, the parties' keys, the backups.
-struct Kept {
+pub(crate) struct Kept {
     dir: tempfile::TempDir,
 }
 
 impl Kept {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 }
 
 /// A world whose disk can be lost, with a vaulted owner and a proved seller.
-async fn world() -> (World, Kept) {
+pub(crate) async fn world() -> (World, Kept) {
     let world = World::mortal(Config::simulated(), SimConfig::default(), &unchanged()).await;
     world.prove_origin().await;
     world.vault().await;
@@ -87,7 +90,10 @@ async fn world() -> (World, Kept) {
 }
 
 /// Backs up while everything runs.
-async fn back_up(world: &World, to: PathBuf) -> Result<backup::Manifest, backup::BackupError> {
+pub(crate) async fn back_up(
+    world: &World,
+    to: PathBuf,
+) -> Result<backup::Manifest, backup::BackupError> {
     let (data, now) = (world.data(), world.clock.now());
     let taken = tokio::task::spawn_blocking(move || {
         backup::take(&data, Some(&data.join(SEAL_KEY)), &to, now)
@@ -95,7 +101,7 @@ async fn back_up(world: &World, to: PathBuf) -> Result<backup::Manifest, backup:
     taken.await.unwrap()
 }
 
-async fn put_back(
+pub(crate) async fn put_back(
     world: &World,
     from: PathBuf,
     key_file: Option<PathBuf>,
@@ -112,7 +118,7 @@ async fn put_back(
 }
 
 /// The process dies with its disk, and comes back from the backup.
-async fn lose_and_restore(world: &mut World, kept: &Kept, backup: &str) -> Restored {
+pub(crate) async fn lose_and_restore(world: &mut World, kept: &Kept, backup: &str) -> Restored {
     world.die().await;
     std::fs::remove_dir_all(world.data()).unwrap();
     let key_file = Some(kept.path(SEAL_KEY));
@@ -122,7 +128,7 @@ async fn lose_and_restore(world: &mut World, kept: &Kept, backup: &str) -> Resto
     restored
 }
 
-async fn settle(world: &World) {
+pub(crate) async fn settle(world: &World) {
     let tab = world.tab().await["id"].as_str().unwrap().to_owned();
     let headers = [("idempotency-key", fresh_id("settle"))];
     let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
@@ -132,7 +138,7 @@ async fn settle(world: &World) {
 }
 
 /// A seller says again what it kept: when it claimed each is its own knowledge.
-async fn say_again(world: &World, vouchers: &[(String, Timestamp)]) -> Vec<Value> {
+pub(crate) async fn say_again(world: &World, vouchers: &[(String, Timestamp)]) -> Vec<Value> {
     let told = |(voucher, at): &(String, Timestamp)| json!({ "voucher": voucher, "fate": "redeemed", "claimed_at": at });
     let reports: Vec<Value> = vouchers.iter().map(told).collect();
     let body = json!({ "reports": reports });
@@ -140,12 +146,12 @@ async fn say_again(world: &World, vouchers: &[(String, Timestamp)]) -> Vec<Value
     answer["results"].as_array().unwrap().clone()
 }
 
-fn outcomes(results: &[Value]) -> BTreeSet<&str> {
+pub(crate) fn outcomes(results: &[Value]) -> BTreeSet<&str> {
     results.iter().map(|result| result["outcome"].as_str().unwrap()).collect()
 }
 
 /// Lets PayPal's report get past the restore, three hours behind and with three to spare.
-async fn import(world: &World) {
+pub(crate) async fn import(world: &World) {
     world.jobs().await;
     let before = world.get("operator", "/v1/restore").await.expect(200);
     assert_eq!(
@@ -159,7 +165,7 @@ async fn import(world: &World) {
     assert_eq!((&row["import_complete"], &row["unexplained"]), (&json!(true), &json!(0)), "{row}");
 }
 
-async fn lift(world: &World) {
+pub(crate) async fn lift(world: &World) {
     let row = world.post("operator", "/v1/restore/lift", json!({})).await.expect(200);
     assert_eq!(row["status"], "lifted");
     // A repeat shows the same.
@@ -170,7 +176,7 @@ async fn lift(world: &World) {
     world.call("owner", Method::POST, &path, None).await.expect(204);
 }
 
-fn at_paypal(world: &World) -> i64 {
+pub(crate) fn at_paypal(world: &World) -> i64 {
     world.sim().books().balances[0].captured.minor
 }
 
@@ -392,16 +398,18 @@ async fn a_quarantine_does_not_end_on_what_is_not_explained() {
     let epoch = world.get("operator", "/v1/restore").await.expect(200)["epoch"].clone();
     let epoch = epoch.as_str().unwrap().to_owned();
     let keep = async |unexplained: u64| {
-        let open = Unexplained {
-            transaction: "4XY".to_owned(),
+        let open = Unplaced {
+            paypal_id: "4XY".to_owned(),
             code: "T1900".to_owned(),
+            amount_micros: None,
+            invoice_id: None,
             why: "it is of no known kind".to_owned(),
         };
         let import = Import {
             complete_at: Some(world.clock.now()),
             records: 2,
             unexplained,
-            open: if unexplained == 0 { Vec::new() } else { vec![open] },
+            unplaced: if unexplained == 0 { Vec::new() } else { vec![open] },
             ..Import::default()
         };
         let unit = KeepImport { epoch: epoch.clone(), import };
@@ -413,7 +421,7 @@ async fn a_quarantine_does_not_end_on_what_is_not_explained() {
     assert_eq!(refused.code(), "state_conflict");
     assert!(refused.body["detail"].as_str().unwrap().contains("1 of PayPal's records"));
     let shown = world.get("operator", "/v1/restore").await.expect(200);
-    let record = json!({ "transaction": "4XY", "code": "T1900", "why": "it is of no known kind" });
+    let record = json!({ "paypal_id": "4XY", "code": "T1900", "why": "it is of no known kind" });
     assert_eq!(
         (&shown["unexplained"], &shown["unexplained_records"]),
         (&json!(1), &json!([record]))
