@@ -8,7 +8,8 @@
 //! | `/authz/…` | Envoy's `ext_authz` over HTTP, with `path_prefix: /authz` | the request itself |
 //!
 //! Where it is asked is the gateway's own configuration, so a client cannot choose which headers
-//! count. Some gateways append the client's query to it: what comes with the headers of another
+//! count. Headers in which a client names another path or method are refused: a server behind that
+//! believes them would serve what was not judged. Some gateways append the client's query to it: what comes with the headers of another
 //! gateway is therefore refused at `/authz?for=nginx`, and any other query says nothing. Only
 //! addresses that were named may ask at all. 200 means: serve it, once. Everything
 //! else is the answer for the client, for nginx in the only words it knows: 401 for 402, 403 for any
@@ -38,6 +39,7 @@ use http_body::Body as HttpBody;
 use ipnet::IpNet;
 
 use super::rules::{Rules, Verdict};
+use super::told;
 use crate::gate::{Offer, check_framing, unpaid_head};
 use crate::paid::Ticket;
 use crate::problem::{Coded, Problem};
@@ -140,6 +142,11 @@ impl Desk {
                 let mut response = refuse(Code::MethodNotAllowed, why);
                 response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
                 return response;
+            }
+            // Its meaning may be in a body that nobody judged.
+            _ if told::hides_a_body(&headers) => {
+                let why = "a request with a body is sold only where its gateway shows the body";
+                return refuse(Code::RequestMalformed, why);
             }
             Method::GET | Method::HEAD | Method::DELETE => {}
             // What is paid for is a request with its body; a body that is not shown may be any.
@@ -252,6 +259,9 @@ fn asked(parts: &Parts) -> Result<Asked, Refusal> {
         }
         let (method, uri) =
             if nginx { ("x-original-method", "x-original-uri") } else { (method, uri) };
+        let [length, encoding] = told::HIDDEN_BODY;
+        let own: &[&str] = if nginx { &[method, uri, length, encoding] } else { &[method, uri] };
+        told::no_other_request(&parts.headers, own)?;
         let method = one(&parts.headers, method)?.parse::<Method>();
         let method = method.map_err(|_| malformed("the original method cannot be read"))?;
         return Ok(Asked { method, target: target(one(&parts.headers, uri)?)?, nginx });
@@ -259,6 +269,7 @@ fn asked(parts: &Parts) -> Result<Asked, Refusal> {
     let whole = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
     match whole.strip_prefix(ASK) {
         Some(original) if original.starts_with('/') => {
+            told::no_other_request(&parts.headers, &[])?;
             Ok(Asked { method: parts.method.clone(), target: target(original)?, nginx: false })
         }
         _ => Err(Refusal::new(Code::NotFound, "gateways ask at /authz")),

@@ -56,6 +56,14 @@ impl Desk {
         path: &str,
         voucher: Option<&str>,
     ) -> Response {
+        let mut request = self.request(gateway, method, path);
+        if let Some(voucher) = voucher {
+            request = request.header("authorization", format!("Tab {voucher}"));
+        }
+        request.send().await.unwrap()
+    }
+
+    fn request(&self, gateway: Gateway, method: &str, path: &str) -> reqwest::RequestBuilder {
         let (names, at) = match gateway {
             Gateway::Forwarded => {
                 (Some(("x-forwarded-method", "x-forwarded-uri")), "/authz".to_owned())
@@ -71,10 +79,7 @@ impl Desk {
         if let Some((method_name, uri_name)) = names {
             request = request.header(method_name, method).header(uri_name, path);
         }
-        if let Some(voucher) = voucher {
-            request = request.header("authorization", format!("Tab {voucher}"));
-        }
-        request.send().await.unwrap()
+        request
     }
 
     async fn stop(self) -> bool {
@@ -188,6 +193,50 @@ async fn what_is_not_for_sale_is_said_in_the_gateways_words() {
     assert_eq!(send("x", Some(voucher)).await.status(), 200);
     assert!(desk.stop().await);
     earnest.books(|books| assert_eq!(books.outstanding(), 50_000));
+}
+
+/// A server behind that believes such a header would serve what was not judged: what is free must not
+/// lead to what has a price, nor a read to something else.
+#[tokio::test]
+async fn headers_that_name_another_request_are_refused() {
+    let earnest = Earnest::start().await;
+    let desk = Desk::start(&earnest, &["127.0.0.1"], Duration::ZERO).await;
+    for gateway in ALL {
+        let ask = async |name: &str, value: &str| {
+            let request = desk.request(gateway, "GET", "/health").header(name, value);
+            says(gateway, &request.send().await.unwrap())
+        };
+        for name in ["x-original-url", "x-rewrite-url", "x_original_url", "x-forwarded-prefix"] {
+            assert_eq!(ask(name, "/weather/delft").await, no(400, "request_malformed"), "{name}");
+        }
+        for name in ["x-http-method-override", "x-http-method", "x-method-override"] {
+            assert_eq!(ask(name, "DELETE").await, no(400, "request_malformed"), "{name}");
+        }
+        assert_eq!(ask("x-forwarded-for", "192.0.2.1").await, no(200, ""), "{gateway:?}");
+    }
+    // A body that nginx does not show.
+    for method in ["GET", "DELETE", "POST"] {
+        for (name, value) in
+            [("x-original-content-length", "5"), ("x-original-transfer-encoding", "chunked")]
+        {
+            let path = if method == "POST" { "/echo" } else { "/weather/delft" };
+            let request = desk.request(Gateway::Nginx, method, path).header(name, value);
+            let expect = if method == "DELETE" {
+                no(404, "not_found")
+            } else {
+                no(400, "request_malformed")
+            };
+            assert_eq!(
+                says(Gateway::Nginx, &request.send().await.unwrap()),
+                expect,
+                "{method} {name}"
+            );
+        }
+    }
+    let request = desk.request(Gateway::Nginx, "GET", "/weather/delft");
+    let request = request.header("x-original-content-length", "0");
+    assert_eq!(says(Gateway::Nginx, &request.send().await.unwrap()), no(402, "payment_required"));
+    assert!(desk.stop().await);
 }
 
 /// Headers of one gateway say nothing to another, and nobody asks who was not named.
