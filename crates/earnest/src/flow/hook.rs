@@ -12,7 +12,6 @@ use bytes::Bytes;
 use earnest_core::hook::{
     Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, Scheme,
 };
-use earnest_core::id::HookId;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::time::after;
 use earnest_store::EventAt;
@@ -24,13 +23,14 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::paypal::FlowError;
+use super::share::in_turn;
 use crate::app::App;
 use crate::events::may_see;
 use crate::outbound::Call;
 
 /// How many entries of the log are looked through at once.
 const PAGE: usize = 500;
-/// How many due deliveries are looked at in a turn.
+/// How many deliveries that ended are looked at in a turn.
 const MOST_DUE: usize = 5_000;
 /// After how many entries without anything to tell the place is remembered all the same.
 const REMEMBER_EVERY: u64 = 5_000;
@@ -111,6 +111,8 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
     let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
     let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
     let mut at = read.unwrap_or(kept).max(oldest);
+    let most_waiting = app.settings.webhook_waiting;
+    let fan = |seq, deliveries| FanOut { seq, deliveries, most_waiting };
     loop {
         let page = reader.events(at, PAGE)?;
         let events: Vec<EventAt> =
@@ -126,10 +128,10 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
         let pieces: Vec<&[Delivery]> = deliveries.chunks(MOST_AT_ONCE).collect();
         for (n, piece) in pieces.iter().enumerate() {
             let seq = if n.saturating_add(1) == pieces.len() { after } else { at };
-            app.store.submit(FanOut { seq, deliveries: piece.to_vec() }).await?;
+            app.store.submit(fan(seq, piece.to_vec())).await?;
         }
         if due && pieces.is_empty() {
-            app.store.submit(FanOut { seq: after, deliveries: Vec::new() }).await?;
+            app.store.submit(fan(after, Vec::new())).await?;
         }
         at = after;
         *read = Some(at);
@@ -149,36 +151,59 @@ fn wanted(hooks: &[Hook], events: &[EventAt], app: &App) -> Vec<Delivery> {
     deliveries
 }
 
-/// What is due, oldest first.
+/// What is due and may be begun now: a few of each endpoint, no more of each principal than its share,
+/// and first of those who have the fewest under way.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
-    Ok(page.items.into_iter().take_while(|delivery| delivery.next_at <= now).collect())
+    let (now, reader, limits) = (app.now(), app.store.reader(), &app.limits);
+    let mut parties: HashMap<String, Vec<Vec<Delivery>>> = HashMap::new();
+    let mut after = None;
+    loop {
+        let hooks = reader.list::<Hook>("hooks.waiting", "", after.as_ref(), PAGE, false)?;
+        for hook in hooks.items {
+            let (id, of) = (hook.id.to_string(), hook.of.to_string());
+            let room = hook.room(limits.webhook_calls_per_endpoint, now);
+            let room = room.saturating_sub(app.shares.under_way(&id));
+            if room == 0 || app.shares.under_way(&of) >= limits.webhook_calls_per_principal {
+                continue;
+            }
+            let page = reader.list::<Delivery>("hook_deliveries.due", &id, None, room, false)?;
+            let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
+            parties.entry(of).or_default().push(due.collect());
+        }
+        after = hooks.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let queues = parties.into_iter().map(|(of, queues)| (app.shares.under_way(&of), queues));
+    Ok(in_turn(queues, limits.webhook_calls_per_principal, |delivery| delivery.next_at))
 }
 
-/// Sends one delivery, if it is still due.
+/// Sends one delivery, if it is still due and its principal has a share left.
 pub async fn deliver(app: &App, delivery: &Delivery) {
+    let of = match app.store.reader().row::<Hook>(delivery.hook) {
+        Ok(hook) => hook.map(|hook| hook.of.to_string()).unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+            return;
+        }
+    };
+    let most = app.limits.webhook_calls_per_principal;
+    let Some(_share) = app.shares.take(of, most, delivery.hook.to_string()) else { return };
     if let Err(error) = send(app, delivery).await {
         tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
     }
 }
 
-/// Sends what is due, many at once, a few of each endpoint, and waits for all of it.
+/// Sends what is due, many at once, and waits for all of it.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub async fn send_due(app: &App) -> Result<(), FlowError> {
-    let mut taken: HashMap<HookId, usize> = HashMap::new();
-    let due = due(app)?.into_iter().filter(|delivery| {
-        let count = taken.entry(delivery.hook).or_default();
-        *count = count.saturating_add(1);
-        *count <= app.limits.webhook_calls_per_endpoint
-    });
-    let calls = due.map(|delivery| async move { deliver(app, &delivery).await });
+    let calls = due(app)?.into_iter().map(|delivery| async move { deliver(app, &delivery).await });
     futures_util::stream::iter(calls).for_each_concurrent(app.limits.webhook_calls, |it| it).await;
     Ok(())
 }
