@@ -68,9 +68,8 @@ pub(super) fn no_other_request(headers: &HeaderMap, own: &[&str]) -> Result<(), 
 
 /// Whether the gateway says that there is a body which it does not show.
 pub(super) fn hides_a_body(headers: &HeaderMap) -> bool {
-    let says =
-        |name: &&str| headers.get_all(*name).iter().any(|it| !matches!(it.as_bytes(), b"" | b"0"));
-    HIDDEN_BODY.iter().any(|name| says(&name))
+    let values = HIDDEN_BODY.into_iter().flat_map(|name| headers.get_all(name));
+    values.into_iter().any(|value| !matches!(value.as_bytes(), b"" | b"0"))
 }
 
 #[cfg(test)]
