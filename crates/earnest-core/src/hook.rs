@@ -4,6 +4,8 @@
 //! event, so reading the log twice makes no second one, and a receiver that keeps ids sees it once.
 //! Nothing here signs or sends.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,11 @@ const MAX_ATTEMPTS: usize = 20;
 /// How long after each attempt the next one comes, in seconds: Standard Webhooks' own schedule,
 /// about three days in all.
 const WAITS: [i64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+/// After so many attempts in a row without any answer an endpoint rests.
+const SILENT_MOST: u32 = 3;
+/// For how long it rests first, and at most: each further silence doubles it. In seconds.
+const REST_SECONDS: i64 = 60;
+const MOST_REST_SECONDS: i64 = 3_600;
 /// How long whoever claimed a delivery has to say how it went.
 const CLAIM_SECONDS: i64 = 60;
 
@@ -77,9 +84,72 @@ pub struct Hook {
     pub since: u64,
     /// When it was made.
     pub created_at: Timestamp,
+    /// How many of its deliveries wait.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub waiting: u32,
+    /// How many attempts in a row got no answer at all.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub silent: u32,
+    /// Until when nothing is sent to it by itself: whoever never answers keeps others waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rests_until: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Hook {
+    /// A new endpoint, told of what happens after an entry.
+    pub fn new(id: HookId, of: Principal, url: String, since: u64, now: Timestamp) -> Self {
+        Self {
+            id,
+            of,
+            url,
+            kinds: Vec::new(),
+            scheme: Scheme::V1a,
+            sealed: String::new(),
+            public_key: None,
+            state: HookState::Active,
+            since,
+            created_at: now,
+            waiting: 0,
+            silent: 0,
+            rests_until: None,
+        }
+    }
+
+    /// How many deliveries may be under way to it at once, of as many as there may be to any: none
+    /// while it rests, and one to see whether it answers again.
+    pub fn room(&self, most: usize, now: Timestamp) -> usize {
+        match self.rests_until {
+            // What waits for one that is told nothing any more only has to be ended.
+            _ if self.state != HookState::Active => most,
+            Some(until) if now < until => 0,
+            _ if self.silent >= SILENT_MOST => most.min(1),
+            _ => most,
+        }
+    }
+
+    /// It as it is after an attempt.
+    fn heard(&self, attempt: &Attempt, now: Timestamp) -> Self {
+        if attempt.status.is_some() {
+            return self.awake();
+        }
+        let silent = self.silent.saturating_add(1);
+        let rest = silent.checked_sub(SILENT_MOST).map(|doubled| {
+            let factor = 1_i64.checked_shl(doubled.min(16)).unwrap_or(i64::MAX);
+            REST_SECONDS.saturating_mul(factor).min(MOST_REST_SECONDS)
+        });
+        Self { silent, rests_until: rest.map(|seconds| after(now, seconds)), ..self.clone() }
+    }
+
+    /// It as if it had never been silent.
+    fn awake(&self) -> Self {
+        Self { silent: 0, rests_until: None, ..self.clone() }
+    }
+
     /// Whether an event of this kind is wanted.
     pub fn wants(&self, kind: &str) -> bool {
         let fits = |wanted: &String| match wanted.strip_suffix('*') {
@@ -103,6 +173,9 @@ impl Record for Hook {
         }
         if self.state == HookState::Active {
             lists.push(ListEntry::new("hooks.active", "", self.id));
+        }
+        if self.waiting > 0 {
+            lists.push(ListEntry::new("hooks.waiting", "", self.id));
         }
         lists
     }
@@ -244,6 +317,16 @@ impl Delivery {
     }
 }
 
+impl Delivery {
+    /// Not sent by itself, since too many wait already; it is listed, and can be sent by hand.
+    fn left_out(mut self, most: u32, now: Timestamp) -> Self {
+        let why = format!("not sent: {most} deliveries waited for this webhook already");
+        self.state = DeliveryState::Failed;
+        self.attempts.push(Attempt { at: now, status: None, error: Some(why), answer: None });
+        self
+    }
+}
+
 impl Record for Delivery {
     const KIND: &'static str = "hook_delivery";
     const RANK: u8 = rank::ROW_LATER;
@@ -257,7 +340,8 @@ impl Record for Delivery {
         let at = format!("{:020}.{:06}", self.seq, self.index);
         let then = match self.state {
             DeliveryState::Waiting => {
-                ListEntry::new("hook_deliveries.due", "", stamp(self.next_at))
+                // Apart for each endpoint: no number of them hides those of another.
+                ListEntry::new("hook_deliveries.due", self.hook, stamp(self.next_at))
             }
             DeliveryState::Delivered | DeliveryState::Failed => {
                 ListEntry::new("hook_deliveries.ended", "", stamp(self.created_at))
@@ -362,13 +446,14 @@ impl Unit for SetHook {
         let row = row.filter(live).ok_or_else(not_found)?;
         let enabled = row.state != HookState::Active && self.state == HookState::Active;
         let since = if enabled { self.head.max(row.since) } else { row.since };
+        let awake = if enabled { row.awake() } else { row.clone() };
         let kind = match &self.state {
             _ if row.state == self.state => None,
             HookState::Active => Some("webhook.enabled"),
             HookState::Disabled { .. } => Some("webhook.disabled"),
             HookState::Removed => Some("webhook.removed"),
         };
-        let row = Hook { state: self.state.clone(), since, ..row.clone() };
+        let row = Hook { state: self.state.clone(), since, ..awake };
         let mut effects = Effects::answer(row.clone());
         if let Some(kind) = kind {
             let mut data = json!({ "webhook": row.id, "url": row.url });
@@ -393,6 +478,8 @@ pub struct FanOut {
     pub seq: u64,
     /// What was found.
     pub deliveries: Vec<Delivery>,
+    /// How many deliveries wait for one endpoint at most.
+    pub most_waiting: u32,
 }
 
 impl Unit for FanOut {
@@ -406,19 +493,34 @@ impl Unit for FanOut {
         let mut touches = Touches::new();
         touches.row::<HookCursor>(HookCursor::ID);
         for delivery in &self.deliveries {
+            touches.row::<Hook>(delivery.hook);
             touches.row::<Delivery>(delivery.id);
         }
         touches
     }
 
-    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
         let known = view.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
         let mut effects = Effects::answer(());
+        let mut hooks = BTreeMap::new();
         for delivery in &self.deliveries {
             // INVARIANT: an_event_has_one_delivery_an_endpoint
-            if view.row::<Delivery>(delivery.id)?.is_none() {
-                effects.put(delivery.clone())?;
+            if view.row::<Delivery>(delivery.id)?.is_some() {
+                continue;
             }
+            let hook = match hooks.entry(delivery.hook) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(view.need::<Hook>(delivery.hook)?.clone()),
+            };
+            if hook.waiting < self.most_waiting {
+                hook.waiting = hook.waiting.saturating_add(1);
+                effects.put(delivery.clone())?;
+            } else {
+                effects.put(delivery.clone().left_out(self.most_waiting, now))?;
+            }
+        }
+        for (_, hook) in hooks {
+            effects.put(hook)?;
         }
         if self.seq > known {
             effects.put(HookCursor { seq: self.seq })?;
@@ -495,6 +597,7 @@ impl Unit for ClaimDelivery {
         if hook.state != HookState::Active {
             row.state = DeliveryState::Failed;
             let mut effects = Effects::answer(None);
+            effects.put(Hook { waiting: hook.waiting.saturating_sub(1), ..hook.clone() })?;
             effects.put(row)?;
             return Ok(effects);
         }
@@ -571,6 +674,7 @@ impl Unit for Attempted {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Delivery>, Stop> {
         let hook = view.need::<Hook>(self.hook)?;
         let mut row = view.need::<Delivery>(self.delivery)?.clone();
+        let waited = row.state == DeliveryState::Waiting;
         if row.attempts.len() >= MAX_ATTEMPTS {
             row.attempts.remove(1);
         }
@@ -594,11 +698,17 @@ impl Unit for Attempted {
                 }
             }
         }
+        let mut now_is = hook.heard(&self.attempt, now);
+        if waited && row.state != DeliveryState::Waiting {
+            now_is.waiting = now_is.waiting.saturating_sub(1);
+        }
         if let (Some(why), HookState::Active) = (disabled, &hook.state) {
-            let state = HookState::Disabled { why: why.to_owned() };
+            now_is.state = HookState::Disabled { why: why.to_owned() };
             let data = json!({ "webhook": hook.id, "url": hook.url, "why": why });
             effects.event("webhook.disabled", &[&hook.of], data);
-            effects.put(Hook { state, ..hook.clone() })?;
+        }
+        if now_is != *hook {
+            effects.put(now_is)?;
         }
         effects.put(row.clone())?;
         Ok(effects.map(|()| row))
@@ -641,8 +751,14 @@ impl Unit for Resend {
             let why = "the webhook is disabled; enable it first";
             return Err(Refusal::new(Code::StateConflict, why).into());
         }
+        // By somebody's wish, so that it rests no longer.
+        let mut hook = hook.awake();
+        if row.state != DeliveryState::Waiting {
+            hook.waiting = hook.waiting.saturating_add(1);
+        }
         let row = Delivery { state: DeliveryState::Waiting, next_at: now, ..row.clone() };
         let mut effects = Effects::answer(row.clone());
+        effects.put(hook)?;
         effects.put(row)?;
         Ok(effects)
     }
@@ -655,16 +771,14 @@ mod tests {
     #[test]
     fn kinds_are_wanted_by_name_or_by_beginning() {
         let hook = |kinds: &[&str]| Hook {
-            id: HookId::from_value(1),
-            of: Principal::Operator,
-            url: String::new(),
             kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
-            scheme: Scheme::V1a,
-            sealed: String::new(),
-            public_key: None,
-            state: HookState::Active,
-            since: 0,
-            created_at: Timestamp::UNIX_EPOCH,
+            ..Hook::new(
+                HookId::from_value(1),
+                Principal::Operator,
+                String::new(),
+                0,
+                Timestamp::UNIX_EPOCH,
+            )
         };
         let check = |kinds: &[&str], kind: &str, expect: bool| {
             assert_eq!(hook(kinds).wants(kind), expect, "{kinds:?} {kind}");

@@ -1,9 +1,16 @@
 //! What Earnest signs afterwards: public, lasting, checkable by anyone with the key set.
 //!
 //! A receipt shows money and hashes, not what was bought: the URL of a line stands there as its
-//! SHA-256, so that whoever knows it can recognise it and nobody else learns it.
+//! SHA-256, so that whoever knows it can recognise it and nobody else reads it. Whoever has a guess
+//! can check it, though, so a receipt is shown to its owner's side only, and to whom they pass its
+//! address on. The hash has no salt: then nobody could recognise a line without being told the salt
+//! of each, and what verifies receipts refuses members that it does not know.
+//!
+//! A seller gets its own lines of a receipt ([`SellerLines`]), signed apart and bound to it by hash:
+//! what its buyer bought elsewhere is nothing to it.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::id::{OwnerId, PurchaseId, ReceiptId, SellerId, SettlementId, TabId};
 use crate::jws::{BadToken, KeySet, Purpose};
@@ -102,15 +109,11 @@ impl Claims {
     /// Whether the figures agree with each other: the lines sum up, and carry in + lines - carry
     /// out = what PayPal was asked for.
     pub fn adds_up(&self) -> bool {
-        let sum = self
-            .lines
-            .iter()
-            .try_fold(Micros::ZERO, |sum, line| sum.checked_add(line.amount_micros));
         let asked = self
             .carry_in_micros
             .checked_add(self.lines_micros)
             .and_then(|total| total.checked_sub(self.carry_out_micros));
-        sum == Some(self.lines_micros) && asked == Some(self.asked_micros)
+        sum(&self.lines) == Some(self.lines_micros) && asked == Some(self.asked_micros)
     }
 }
 
@@ -138,6 +141,93 @@ pub fn verify(token: &str, keys: &KeySet) -> Result<Verified, BadToken> {
         return Err(BadToken::Malformed);
     }
     Ok(Verified { claims, key_retired_at })
+}
+
+/// What of a receipt concerns one seller: its lines, and which receipt they stand on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SellerLines {
+    /// The Earnest that signed it: its public origin.
+    pub iss: String,
+    /// The receipt's id.
+    pub jti: ReceiptId,
+    /// The settlement.
+    pub sub: SettlementId,
+    /// Signed at, in seconds since 1970.
+    pub iat: i64,
+    /// Always `seller_lines`.
+    pub kind: String,
+    /// `simulated`, `sandbox` or `live`.
+    pub mode: String,
+    /// Whose lines.
+    pub seller: SellerId,
+    /// In which currency.
+    pub currency: Currency,
+    /// Every line of this seller's on the receipt, as they stand there.
+    pub lines: Vec<Line>,
+    /// Their sum.
+    pub lines_micros: Micros,
+    /// SHA-256 of the signed receipt, in hex: whoever is shown it can see that this was taken of it.
+    pub receipt_sha256: String,
+}
+
+/// The kind of [`SellerLines`].
+const SELLER_LINES: &str = "seller_lines";
+
+fn sum(lines: &[Line]) -> Option<Micros> {
+    lines.iter().try_fold(Micros::ZERO, |sum, line| sum.checked_add(line.amount_micros))
+}
+
+impl SellerLines {
+    /// Takes a seller's lines of a receipt. `jws` is the signed receipt, `claims` what it states.
+    pub fn of(jws: &str, claims: &Claims, seller: SellerId, now: Timestamp) -> Option<Self> {
+        let lines = claims.lines.iter().filter(|line| line.seller == seller).cloned();
+        let lines: Vec<Line> = lines.collect();
+        Some(Self {
+            iss: claims.iss.clone(),
+            jti: claims.jti,
+            sub: claims.sub,
+            iat: now.as_second(),
+            kind: SELLER_LINES.to_owned(),
+            mode: claims.mode.clone(),
+            seller,
+            currency: claims.currency,
+            lines_micros: sum(&lines)?,
+            lines,
+            receipt_sha256: hex::encode(Sha256::digest(jws)),
+        })
+    }
+
+    /// Whether they were taken of this receipt, all of that seller's and nothing else.
+    pub fn is_taken_of(&self, jws: &str, claims: &Claims) -> bool {
+        let at = Timestamp::from_second(self.iat).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self::of(jws, claims, self.seller, at).as_ref() == Some(self)
+    }
+}
+
+/// A seller's lines that were checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedLines {
+    /// The claims.
+    pub claims: SellerLines,
+    /// As in [`Verified`].
+    pub key_retired_at: Option<Timestamp>,
+}
+
+/// Checks a seller's lines offline.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_lines(token: &str, keys: &KeySet) -> Result<VerifiedLines, BadToken> {
+    let (claims, key_retired_at) = keys.read::<SellerLines>(Purpose::Receipt, token)?;
+    if key_retired_at.is_some_and(|at| claims.iat >= at.as_second()) {
+        return Err(BadToken::RetiredKey);
+    }
+    let own = claims.lines.iter().all(|line| line.seller == claims.seller);
+    if claims.kind != SELLER_LINES || !own || sum(&claims.lines) != Some(claims.lines_micros) {
+        return Err(BadToken::Malformed);
+    }
+    Ok(VerifiedLines { claims, key_retired_at })
 }
 
 /// A signed receipt.
@@ -255,6 +345,39 @@ mod tests {
         check(Err(BadToken::Malformed), |claims| claims["lines"][0]["amount_micros"] = json!(1));
         check(Err(BadToken::Malformed), |claims| claims["lines"] = json!([]));
         check(Err(BadToken::Malformed), |claims| claims["extra"] = json!(1));
+    }
+
+    #[test]
+    fn a_seller_gets_its_own_lines_bound_to_the_receipt() {
+        let signer = Signer::new(Purpose::Receipt, &[7; 32]);
+        let keys = KeySet::new(&Jwks { keys: vec![signer.jwk()] });
+        let mut all = claims();
+        all["lines"][1]["seller"] = json!("sel_00000000000000000000000002");
+        let jws = signer.sign(&all).unwrap();
+        let receipt = verify(&jws, &keys).unwrap().claims;
+        let seller = receipt.lines[0].seller;
+        let now = Timestamp::from_second(1_900_000_000).unwrap();
+        let own = SellerLines::of(&jws, &receipt, seller, now).unwrap();
+        assert_eq!((own.lines.as_slice(), own.lines_micros.get()), (&receipt.lines[..1], 15_000));
+        let token = signer.sign(&own).unwrap();
+        let read = verify_lines(&token, &keys).unwrap().claims;
+        assert!(read == own && own.is_taken_of(&jws, &receipt));
+        // Neither passes for the other.
+        assert_eq!(verify(&token, &keys), Err(BadToken::Malformed));
+        assert!(verify_lines(&jws, &keys).is_err());
+        // Nor for what another receipt, seller or sum says.
+        let other = signer.sign(&claims()).unwrap();
+        assert!(!own.is_taken_of(&other, &receipt));
+        let fewer = SellerLines { lines: Vec::new(), lines_micros: Micros::ZERO, ..own.clone() };
+        assert!(!fewer.is_taken_of(&jws, &receipt));
+        for wrong in [
+            SellerLines { lines_micros: Micros::ZERO, ..own.clone() },
+            SellerLines { seller: receipt.lines[1].seller, ..own.clone() },
+            SellerLines { kind: "tab_settlement".to_owned(), ..own },
+        ] {
+            let token = signer.sign(&wrong).unwrap();
+            assert_eq!(verify_lines(&token, &keys), Err(BadToken::Malformed));
+        }
     }
 
     #[test]

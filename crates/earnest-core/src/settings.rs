@@ -30,6 +30,9 @@ pub struct Settings {
     pub approvals_waiting: u32,
     /// How many endpoints for outgoing webhooks one principal has.
     pub webhook_endpoints: u32,
+    /// How many deliveries of outgoing webhooks wait for one endpoint; what comes beyond is not sent
+    /// by itself.
+    pub webhook_waiting: u32,
     /// How long a delivery of an outgoing webhook that ended is kept.
     pub webhook_keep_seconds: i64,
     /// How long after a voucher's end a hold waits for the seller's report, in seconds of report
@@ -90,6 +93,7 @@ impl Default for Settings {
             sign_in_browsers: 20,
             approvals_waiting: 20,
             webhook_endpoints: 10,
+            webhook_waiting: 20_000,
             webhook_keep_seconds: 30 * 24 * 3600,
             report_grace_seconds: 15 * 60,
             hold_limit_seconds: 24 * 3600,
@@ -169,6 +173,7 @@ impl Settings {
             ("sign_in_browsers", self.sign_in_browsers, 1_000),
             ("approvals_waiting", self.approvals_waiting, MAX_WAITING),
             ("webhook_endpoints", self.webhook_endpoints, 1_000),
+            ("webhook_waiting", self.webhook_waiting, 1_000_000),
         ];
         match counts.iter().find(|(_, count, most)| !(1..=*most).contains(count)) {
             Some((name, _, most)) => Err(format!("`{name}` is not between 1 and {most}")),

@@ -106,7 +106,7 @@ pub struct Wish {
 }
 
 /// What an advisor said about a tab. It may bring a settlement forward and never puts one off; the
-/// sentence is kept either way.
+/// sentence is kept either way. One word is good for one settlement at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
     /// Whether to settle now.
@@ -117,6 +117,9 @@ pub struct Advice {
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// How many settlements the tab had when the figures were read that it was given on.
+    #[serde(default)]
+    pub settlements: u64,
 }
 
 /// The longest sentence of an advisor that is kept, in characters.
@@ -125,9 +128,11 @@ pub const MAX_SENTENCE: usize = 300;
 const ADVICE_SECONDS: i64 = 300;
 
 impl Advice {
-    /// Whether it is about the tab as it is now.
-    pub fn is_fresh(&self, now: Timestamp) -> bool {
-        seconds_between(self.at, now) < ADVICE_SECONDS
+    /// Whether it is about the tab as it is now: nothing was settled since its figures were read,
+    /// and that is not long ago. An answer may come after a settlement that was made meanwhile.
+    pub fn is_fresh(&self, tab: &Tab, now: Timestamp) -> bool {
+        // INVARIANT: one_advice_settles_at_most_once
+        self.settlements == tab.settlements && seconds_between(self.at, now) < ADVICE_SECONDS
     }
 }
 
@@ -270,7 +275,7 @@ pub fn plan(
             due.then(|| format!("settling {owed} because the owner's schedule says so"))
         };
         let advised = || {
-            let advice = tab.advice.as_ref().filter(|it| it.settle && it.is_fresh(now))?;
+            let advice = tab.advice.as_ref().filter(|it| it.settle && it.is_fresh(tab, now))?;
             Some(format!("settling {owed} because {} advises it", advice.by))
         };
         due(owner, totals, room, owed, settings).or_else(scheduled).or_else(advised)
@@ -469,9 +474,15 @@ mod tests {
         let advised = |settle, since: i64| {
             move |tab: &mut Tab| {
                 let (sentence, by) = ("because".to_owned(), "model".to_owned());
-                tab.advice = Some(Advice { settle, sentence, by, at: at(60 - since) });
+                let at = at(60 - since);
+                tab.advice = Some(Advice { settle, sentence, by, at, settlements: 0 });
             }
         };
+        let settled_since = |tab: &mut Tab| {
+            advised(true, 0)(tab);
+            tab.settlements = 1;
+        };
+        assert_eq!(check(settled_since, 5_000_000, 60, false), "wait", "about another debt");
         assert_eq!(check(advised(true, 0), 5_000_000, 60, false), "settle");
         assert_eq!(check(advised(true, 300), 5_000_000, 60, false), "wait", "stale");
         assert_eq!(check(advised(true, 0), 950_000, 60, false), "wait", "below the minimum");

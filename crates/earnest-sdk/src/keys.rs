@@ -181,7 +181,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        let client = crate::setup::earnest_client(&url).unwrap();
+        let client = crate::setup::earnest_client(&url, false).unwrap();
         (publisher, KeyRing::new(&Keys::Fetched, client, &url))
     }
 

@@ -172,7 +172,7 @@ impl Seller {
     pub fn new(config: SellerConfig) -> Result<Self, SetupError> {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| SetupError::Value { setting: "runtime", why: error.to_string() })?;
-        let client = earnest_client(&config.earnest)?;
+        let client = earnest_client(&config.earnest, false)?;
         if !config.nonces.is_durable() {
             tracing::warn!("used vouchers are kept in memory: a restart forgets them");
         }

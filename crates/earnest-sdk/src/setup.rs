@@ -88,14 +88,20 @@ impl fmt::Debug for Secret {
 
 /// The base URL of an Earnest: `https`, or `http` on this machine.
 pub(crate) fn base_url(setting: &'static str, text: &str) -> Result<Url, SetupError> {
+    let url = own_base_url(setting, text)?;
+    if url.scheme() != "https" && !is_loopback(&url) {
+        return Err(SetupError::Insecure { setting });
+    }
+    Ok(url)
+}
+
+/// The base URL of an Earnest that runs in this very process, whatever address it listens on.
+pub(crate) fn own_base_url(setting: &'static str, text: &str) -> Result<Url, SetupError> {
     let refuse = |refusal: Refusal| SetupError::Url { setting, why: refusal.detail };
     let mut url = canonical_url(text).map_err(refuse)?;
     if url.query().is_some() {
         let why = "a base URL has no query".to_owned();
         return Err(SetupError::Url { setting, why });
-    }
-    if url.scheme() != "https" && !is_loopback(&url) {
-        return Err(SetupError::Insecure { setting });
     }
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
@@ -118,15 +124,15 @@ pub(crate) fn join(base: &Url, path: &str) -> String {
 }
 
 /// The client that talks to Earnest: no redirects, bounded in time; a proxy of the environment is
-/// used except for this machine.
-pub(crate) fn earnest_client(base: &Url) -> Result<reqwest::Client, SetupError> {
+/// used except for this machine, which `own` says of an address that does not look like it.
+pub(crate) fn earnest_client(base: &Url, own: bool) -> Result<reqwest::Client, SetupError> {
     install_tls();
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN);
-    if is_loopback(base) {
+    if own || is_loopback(base) {
         builder = builder.no_proxy();
     }
     Ok(builder.build()?)

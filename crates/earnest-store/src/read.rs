@@ -106,6 +106,8 @@ pub struct EventAt {
     pub seq: u64,
     /// Its place among that entry's events, from 0.
     pub index: usize,
+    /// Whether it is that entry's last.
+    pub last: bool,
     /// When.
     pub at: Timestamp,
     /// What happened.
@@ -115,7 +117,7 @@ pub struct EventAt {
 /// Events in order, and how far was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventPage {
-    /// All events of the entries read.
+    /// The events of the entries read: all, or those one may see.
     pub events: Vec<EventAt>,
     /// The last entry read: where to go on.
     pub after: u64,
@@ -401,12 +403,23 @@ impl Snapshot<'_> {
 
     /// The events of the next `limit` entries after a place, in order.
     pub fn events(&self, after: u64, limit: usize) -> Read<EventPage> {
+        self.events_seen_by(after, limit, None)
+    }
+
+    /// The same, of them only what somebody may see, where one is named: the others are not even
+    /// decoded.
+    pub fn events_seen_by(&self, after: u64, limit: usize, who: Option<&str>) -> Read<EventPage> {
         let entries = self.0.entries(after, limit)?;
         let mut events = Vec::new();
         for LogEntry { entry, .. } in &entries {
+            let end = entry.events.len();
             for (index, line) in entry.events.iter().enumerate() {
+                if who.is_some_and(|who| !line.audience.iter().any(|one| one == who)) {
+                    continue;
+                }
                 let event = line.event().map_err(ReadError::damaged)?;
-                events.push(EventAt { seq: entry.seq, index, at: entry.at, event });
+                let last = index.saturating_add(1) == end;
+                events.push(EventAt { seq: entry.seq, index, last, at: entry.at, event });
             }
         }
         let after = entries.last().map_or(after, |last| last.entry.seq);
@@ -631,6 +644,11 @@ impl Reader {
     /// As [`Snapshot::events`].
     pub fn events(&self, after: u64, limit: usize) -> Read<EventPage> {
         self.snapshot(|books| books.events(after, limit))
+    }
+
+    /// As [`Snapshot::events_seen_by`].
+    pub fn events_seen_by(&self, after: u64, limit: usize, who: Option<&str>) -> Read<EventPage> {
+        self.snapshot(|books| books.events_seen_by(after, limit, who))
     }
 
     /// What the next `limit` entries after a place did to chains: all transfers, in order.

@@ -136,6 +136,10 @@ pub struct Inner {
     pub heartbeat: std::time::Duration,
     /// Where listeners to events join.
     pub feed: crate::events::Feed,
+    /// Who listens, and how many there may be.
+    pub seats: Arc<crate::events::Seats>,
+    /// Whose outgoing webhooks are under way.
+    pub shares: crate::flow::share::Shares,
     /// Cancelled when Earnest stops: what would go on for ever ends.
     pub stopping: tokio_util::sync::CancellationToken,
     /// What goes on after its request was answered; the books are closed only when it has ended.
@@ -213,6 +217,8 @@ impl App {
             clock: parts.clock,
             remembered: RwLock::default(),
             attempts: Attempts::new(&parts.limits),
+            seats: crate::events::Seats::new(&parts.limits),
+            shares: crate::flow::share::Shares::default(),
             limits: parts.limits,
             wake: Wake::default(),
             health: crate::supervise::Health::default(),

@@ -2,24 +2,34 @@
 //!
 //! A single task follows the head of the log and hands each new page to all listeners at once, so
 //! that five hundred of them cost the books one read. A listener that comes later, or falls behind,
-//! reads pages of the log by itself until it has caught up; it holds no reader while it waits.
+//! reads pages of the log by itself until it has caught up; it holds no reader while it waits. Such
+//! reads are made apart from what serves requests, few at a time, and one at a time for whoever is
+//! the same; a page after each of which others have their turn.
+//!
+//! Streams hold connections, so they are counted ([`Seats`]): one key cannot have them all.
 //!
 //! A place in the stream is `epoch-seq.index`: the installation's epoch, the entry, and the event
 //! within it. The index is left out of the last event of an entry, so the usual id is the entry's
 //! own sequence number.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use earnest_core::party::Principal;
 use earnest_store::{EventAt, EventPage, ReadError, Store};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::supervise::supervise;
+
+pub use self::seats::{Seat, Seats};
+
+mod seats;
 
 /// How many entries one read of the log brings.
 const PAGE: usize = 500;
@@ -98,20 +108,18 @@ impl FromStr for Cursor {
     }
 }
 
-/// The id of an event; `last` says whether its entry has no further one.
+/// The id of an event.
 pub struct EventId<'a> {
     /// The installation's epoch.
     pub epoch: &'a str,
     /// The event.
     pub event: &'a EventAt,
-    /// Whether it is its entry's last.
-    pub last: bool,
 }
 
 impl fmt::Display for EventId<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.epoch, self.event.seq)?;
-        if self.last { Ok(()) } else { write!(f, ".{}", self.event.index) }
+        if self.event.last { Ok(()) } else { write!(f, ".{}", self.event.index) }
     }
 }
 
@@ -123,11 +131,18 @@ pub fn may_see(principal: Principal, event: &EventAt) -> bool {
 
 /// Where listeners join.
 #[derive(Clone)]
-pub struct Feed(broadcast::Sender<Arc<EventPage>>);
+pub struct Feed {
+    live: broadcast::Sender<Arc<EventPage>>,
+    /// Who may read pages of the log for itself now.
+    readers: Arc<Semaphore>,
+}
 
 impl Default for Feed {
     fn default() -> Self {
-        Self(broadcast::channel(BUFFERED).0)
+        // Half of the machine at most: the other half serves.
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let readers = Arc::new(Semaphore::new((cores / 2).max(1)));
+        Self { live: broadcast::channel(BUFFERED).0, readers }
     }
 }
 
@@ -157,7 +172,7 @@ impl Feed {
                         at = page.after;
                         figures.happened(&page);
                         // Nobody listening is no fault.
-                        let _ = self.0.send(Arc::new(page));
+                        let _ = self.live.send(Arc::new(page));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the stream of events waits for the books");
@@ -173,26 +188,35 @@ impl Feed {
     }
 
     /// Begins to listen after a place.
-    pub fn listen(&self, store: Store, place: Place) -> Listener {
-        Listener { feed: self.clone(), store, place, live: None }
+    pub fn listen(&self, store: Store, place: Place, seat: Seat) -> Listener {
+        Listener { feed: self.clone(), store, place, seat, live: None, reading: None }
     }
 }
+
+/// A page on its way.
+type Reading = Pin<Box<dyn Future<Output = Result<EventPage, ReadError>> + Send>>;
+type Live = broadcast::Receiver<Arc<EventPage>>;
 
 /// Somebody who listens.
 pub struct Listener {
     feed: Feed,
     store: Store,
     place: Place,
+    /// Its place among all who listen.
+    seat: Seat,
     /// The feed, once this listener has caught up with it.
-    live: Option<broadcast::Receiver<Arc<EventPage>>>,
+    live: Option<Live>,
+    /// The page it reads for itself, and the feed as it was when that was begun. Kept here, so that
+    /// whoever stops waiting for it finds it again.
+    reading: Option<(Live, Reading)>,
 }
 
 /// Events of a page with their place.
 pub type Seen = Arc<EventPage>;
 
 impl Listener {
-    /// The next events in order, those of other people among them; waits while there are none. What
-    /// was given once is not given again.
+    /// The next events in order; waits while there are none. Among them may be those of other
+    /// people, and there may be none at all. What was given once is not given again.
     ///
     /// # Errors
     /// When the books cannot be read.
@@ -208,13 +232,38 @@ impl Listener {
                 }
             }
             // From here on nothing is missed: what the last read does not show, the feed will.
-            let live = self.feed.0.subscribe();
-            let page = self.store.reader().events(self.place.read_from(), PAGE)?;
+            if self.reading.is_none() {
+                self.reading = Some((self.feed.live.subscribe(), self.read()));
+            }
+            let Some((_, reading)) = &mut self.reading else { continue };
+            let page = reading.as_mut().await;
+            let Some((live, _)) = self.reading.take() else { continue };
+            let page = page?;
             if page.after > self.place.seq || self.place.seen.is_some() {
                 return Ok(self.take(Arc::new(page)));
             }
             self.live = Some(live);
         }
+    }
+
+    /// Reads the next page apart from what serves requests, when it is this listener's turn.
+    fn read(&self) -> Reading {
+        let (store, from, seat) = (self.store.clone(), self.place.read_from(), self.seat.turn());
+        let readers = self.feed.readers.clone();
+        let who =
+            (self.seat.principal != Principal::Operator).then(|| self.seat.principal.to_string());
+        Box::pin(async move {
+            // One of those who are the same waits among the others. Neither is ever closed.
+            let turns = (seat.acquire_owned().await.ok(), readers.acquire_owned().await.ok());
+            let read = tokio::task::spawn_blocking(move || {
+                let page = store.reader().events_seen_by(from, PAGE, who.as_deref());
+                // Whoever went away meanwhile was read for all the same.
+                drop(turns);
+                page
+            });
+            let broke = |why: tokio::task::JoinError| ReadError::Unavailable(why.to_string());
+            read.await.map_err(broke)?
+        })
     }
 
     /// What of a page is new, and where to go on.

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// How many connections are open at a time; further ones wait to be accepted.
     pub connections: usize,
+    /// How many of those one address has, unless it is a proxy or not counted.
+    pub connections_per_address: usize,
     /// How long the head of a request may take to arrive; also how long a connection may idle.
     pub head_seconds: u64,
     /// How long a body may take to arrive.
@@ -23,6 +25,13 @@ pub struct Limits {
     pub drain_seconds: u64,
     /// How often a stream of events says that it is alive.
     pub event_heartbeat_seconds: u64,
+    /// How many streams of events there are at a time, and never more than half of `connections`;
+    /// the operator's are not counted here.
+    pub event_streams: usize,
+    /// How many of those one owner, agent, seller or operator has.
+    pub event_streams_per_principal: usize,
+    /// How many of those the agents of one owner have together.
+    pub event_streams_per_owner: usize,
     /// How many tries to sign in with what is no link one address has in
     /// `sign_in_attempt_seconds`.
     pub sign_in_attempts: u32,
@@ -40,6 +49,8 @@ pub struct Limits {
     pub webhook_calls: usize,
     /// How many of those go to one endpoint.
     pub webhook_calls_per_endpoint: usize,
+    /// How many of those are one owner's, seller's or the operator's.
+    pub webhook_calls_per_principal: usize,
     /// How many calls of MCP tools are under way at once.
     pub mcp_calls: usize,
     /// How many of those are one agent's.
@@ -52,19 +63,24 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 800,
+            connections_per_address: 100,
             head_seconds: 15,
             body_seconds: 20,
             body_bytes: 1024 * 1024,
             drain_seconds: 30,
             event_heartbeat_seconds: 15,
+            event_streams: 400,
+            event_streams_per_principal: 16,
+            event_streams_per_owner: 48,
             sign_in_attempts: 30,
             sign_in_attempt_seconds: 600,
             paypal_calls: 16,
             paypal_scan_seconds: 3_600,
             paypal_scan_overdue_seconds: 12 * 3_600,
             webhook_seconds: 20,
-            webhook_calls: 16,
+            webhook_calls: 64,
             webhook_calls_per_endpoint: 4,
+            webhook_calls_per_principal: 8,
             mcp_calls: 256,
             mcp_calls_per_agent: 32,
             mcp_answer_bytes: 8 * 1024 * 1024,
@@ -84,6 +100,7 @@ impl Limits {
         let (day, mebibyte) = (24 * 3600, 1024 * 1024);
         let bounds = [
             ("connections", count(self.connections), 1, 1_000_000),
+            ("connections_per_address", count(self.connections_per_address), 1, 1_000_000),
             ("head_seconds", self.head_seconds, 1, 3_600),
             ("body_seconds", self.body_seconds, 1, 3_600),
             // Ten reports at once, and a receipt of many lines, have to fit.
@@ -91,6 +108,9 @@ impl Limits {
             ("drain_seconds", self.drain_seconds, 1, 3_600),
             // Proxies close what is silent for longer.
             ("event_heartbeat_seconds", self.event_heartbeat_seconds, 1, 3_600),
+            ("event_streams", count(self.event_streams), 1, 1_000_000),
+            ("event_streams_per_principal", count(self.event_streams_per_principal), 1, 100_000),
+            ("event_streams_per_owner", count(self.event_streams_per_owner), 1, 100_000),
             ("sign_in_attempts", u64::from(self.sign_in_attempts), 1, 1_000_000),
             ("sign_in_attempt_seconds", time(self.sign_in_attempt_seconds), 1, day),
             ("paypal_calls", count(self.paypal_calls), 1, 1_000),
@@ -106,6 +126,7 @@ impl Limits {
             ("webhook_seconds", self.webhook_seconds, 1, 50),
             ("webhook_calls", count(self.webhook_calls), 1, 1_000),
             ("webhook_calls_per_endpoint", count(self.webhook_calls_per_endpoint), 1, 1_000),
+            ("webhook_calls_per_principal", count(self.webhook_calls_per_principal), 1, 1_000),
             ("mcp_calls", count(self.mcp_calls), 1, 100_000),
             ("mcp_calls_per_agent", count(self.mcp_calls_per_agent), 1, 100_000),
             ("mcp_answer_bytes", count(self.mcp_answer_bytes), 64 * 1024, 1024 * mebibyte),
@@ -114,19 +135,40 @@ impl Limits {
         if let Some((name, _, least, most)) = wrong {
             return Err(format!("`{name}` is not between {least} and {most}"));
         }
-        if self.webhook_calls_per_endpoint > self.webhook_calls {
-            let why =
-                "`webhook_calls_per_endpoint` is above `webhook_calls`, and would never count";
-            return Err(why.to_owned());
-        }
         if self.paypal_scan_overdue_seconds <= self.paypal_scan_seconds {
             let why = "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
                  be late";
             return Err(why.to_owned());
         }
-        if self.mcp_calls_per_agent > self.mcp_calls {
-            let why = "`mcp_calls_per_agent` is above `mcp_calls`, and would never count";
-            return Err(why.to_owned());
+        let shares = [
+            (
+                self.webhook_calls_per_endpoint,
+                "webhook_calls_per_endpoint",
+                self.webhook_calls,
+                "webhook_calls",
+            ),
+            (
+                self.webhook_calls_per_principal,
+                "webhook_calls_per_principal",
+                self.webhook_calls,
+                "webhook_calls",
+            ),
+            (
+                self.event_streams_per_principal,
+                "event_streams_per_principal",
+                self.event_streams,
+                "event_streams",
+            ),
+            (
+                self.event_streams_per_owner,
+                "event_streams_per_owner",
+                self.event_streams,
+                "event_streams",
+            ),
+            (self.mcp_calls_per_agent, "mcp_calls_per_agent", self.mcp_calls, "mcp_calls"),
+        ];
+        if let Some((_, part, _, all)) = shares.iter().find(|(part, _, all, _)| part > all) {
+            return Err(format!("`{part}` is above `{all}`, and would never count"));
         }
         Ok(())
     }
@@ -157,6 +199,9 @@ mod tests {
         check("paypal_scan_overdue_seconds", |l| l.paypal_scan_seconds = 12 * 3_600);
         check("webhook_seconds", |l| l.webhook_seconds = 51);
         check("webhook_calls_per_endpoint", |l| l.webhook_calls = 3);
+        check("webhook_calls_per_principal", |l| l.webhook_calls = 7);
+        check("event_streams_per_principal", |l| l.event_streams = 15);
+        check("event_streams_per_owner", |l| l.event_streams_per_owner = 401);
         check("mcp_calls_per_agent", |l| l.mcp_calls_per_agent = 257);
     }
 }

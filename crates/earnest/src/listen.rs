@@ -1,12 +1,16 @@
 //! The listener: HTTP/1.1 connections, and what each of them may cost.
 //!
 //! Strangers can reach it, so every wait has an end: for the head of a request, for its body (see
-//! [`BodyTimeout`]), for the next request on a connection that idles, for the last answers when
-//! Earnest stops. A handler itself is never cut off by a clock: what it does with money ends as a
-//! recorded state, however long PayPal takes.
+//! [`BodyTimeout`]), for the reader of an answer, for the next request on a connection that idles,
+//! for the last answers when Earnest stops. A handler itself is never cut off by a clock: what it
+//! does with money ends as a recorded state, however long PayPal takes.
+//!
+//! Nobody takes all places: one address has a share of them, and the last ones are for a single
+//! quick request each, so that whoever wants to pause or revoke something gets in.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,17 +23,27 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::util::MapRequest;
 
+use self::patient::Patient;
 use crate::api::read::BodyTimeout;
+use crate::config::Config;
+use crate::front::address::{Networks, household};
+
+mod patient;
 
 /// What connections may cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// How long the head of a request may take to arrive; also how long a connection may idle.
     pub head: Duration,
-    /// How long a body may take to arrive.
+    /// How long a body may take to arrive, and how long an answer may wait for a reader that takes
+    /// none of it.
     pub body: Duration,
     /// How many connections are open at a time; further ones wait to be accepted.
     pub connections: usize,
+    /// How many of them one address has; further ones are closed at once.
+    pub per_address: usize,
+    /// Addresses that may have any number: proxies, behind which many are one.
+    pub uncounted: Networks,
     /// How many headers a request may have.
     pub headers: usize,
     /// How large the head of a request may be, in bytes.
@@ -50,10 +64,39 @@ impl From<&crate::limits::Limits> for Limits {
             head: Duration::from_secs(said.head_seconds),
             body: Duration::from_secs(said.body_seconds),
             connections: said.connections,
+            per_address: said.connections_per_address,
+            uncounted: Networks::default(),
             headers: 64,
             head_bytes: 32 * 1024,
             drain: Duration::from_secs(said.drain_seconds),
         }
+    }
+}
+
+impl From<&Config> for Limits {
+    fn from(config: &Config) -> Self {
+        let mut uncounted = config.front.uncounted.clone();
+        uncounted.add(&config.front.hops.trusted);
+        let mut limits = Self { uncounted, ..Self::from(&config.limits) };
+        if config.front.address_per_minute == 0 {
+            // No address is counted.
+            limits.per_address = usize::MAX;
+        }
+        limits
+    }
+}
+
+impl Limits {
+    /// How many places are given for one quick request each.
+    const fn quick(&self) -> usize {
+        self.connections / 16
+    }
+
+    /// What counts on one of the last places: nobody keeps it.
+    fn for_one_request(mut self) -> Self {
+        self.head = self.head.min(QUICK);
+        self.body = self.body.min(QUICK);
+        self
     }
 }
 
@@ -63,10 +106,51 @@ pub struct Peer(pub IpAddr);
 
 /// How long the listener waits when the system has no more connections to give.
 const BREATH: Duration = Duration::from_millis(100);
+/// How long the head and the body of a request may take on one of the last places.
+const QUICK: Duration = Duration::from_secs(2);
+
+/// How many connections each address has.
+#[derive(Clone, Default)]
+struct Addresses(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One connection of an address.
+struct Own(Option<(Addresses, IpAddr)>);
+
+impl Addresses {
+    /// Counts one more; none where it has as many as it may.
+    fn enter(&self, peer: IpAddr, limits: &Limits) -> Option<Own> {
+        if limits.uncounted.contains(peer) {
+            return Some(Own(None));
+        }
+        let address = household(peer.to_canonical());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = known.entry(address).or_default();
+        // At least one, so that no entry outlives the connections it counts.
+        if *count >= limits.per_address.max(1) {
+            return None;
+        }
+        *count = count.saturating_add(1);
+        Some(Own(Some((self.clone(), address))))
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let Some((addresses, address)) = &self.0 else { return };
+        let mut known = addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = known.get_mut(address) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                known.remove(address);
+            }
+        }
+    }
+}
 
 /// Serves until told to stop, then finishes what is under way.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(limits.connections));
+    let (addresses, drain) = (Addresses::default(), limits.drain);
     let open = TaskTracker::new();
     while !stop.is_cancelled() {
         let accepted = async {
@@ -80,10 +164,16 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
         };
         match accepted {
             Some((place, Ok((stream, peer)))) => {
-                let (router, stop) = (router.clone(), stop.clone());
+                // Closed at once, so that it holds up nobody who waits behind it.
+                let Some(own) = addresses.enter(peer.ip(), &limits) else {
+                    tracing::debug!(peer = %peer.ip(), "an address has its share of connections");
+                    continue;
+                };
+                let quick = places.available_permits() < limits.quick();
+                let (router, stop, limits) = (router.clone(), stop.clone(), limits.clone());
                 open.spawn(async move {
-                    connection(stream, peer.ip(), router, limits, stop).await;
-                    drop(place);
+                    connection(stream, peer.ip(), router, limits, quick, stop).await;
+                    drop((place, own));
                 });
             }
             Some((_, Err(error))) => {
@@ -95,7 +185,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
     }
     drop(listener);
     open.close();
-    if tokio::time::timeout(limits.drain, open.wait()).await.is_err() {
+    if tokio::time::timeout(drain, open.wait()).await.is_err() {
         tracing::warn!("connections were cut off: they did not end in time");
     }
 }
@@ -105,8 +195,10 @@ async fn connection(
     peer: IpAddr,
     router: Router,
     limits: Limits,
+    quick: bool,
     stop: CancellationToken,
 ) {
+    let limits = if quick { limits.for_one_request() } else { limits };
     // Answers are small and written at once; without this some wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection has no TCP_NODELAY");
@@ -115,6 +207,7 @@ async fn connection(
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
+        .keep_alive(!quick)
         .max_headers(limits.headers)
         .max_buf_size(limits.head_bytes);
     let service = MapRequest::new(router, move |mut request: http::Request<_>| {
@@ -123,7 +216,8 @@ async fn connection(
         beside.insert(BodyTimeout(limits.body));
         request
     });
-    let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let io = TokioIo::new(Patient::new(stream, limits.body));
+    let served = builder.serve_connection(io, TowerToHyperService::new(service));
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

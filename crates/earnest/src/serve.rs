@@ -165,7 +165,7 @@ impl Running {
         let stop = app.stopping.clone();
         let feed = app.feed.spawn(&app, stop.clone());
         let router = api::router(app.clone());
-        let limits = listen::Limits::from(&config.limits);
+        let limits = listen::Limits::from(config);
         let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
         let mut running = Self {
             app,
@@ -243,7 +243,7 @@ async fn figures_server(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let router = crate::figures::alone(app.clone());
-    let limits = listen::Limits::from(&config.limits);
+    let limits = listen::Limits::from(config);
     let server = tokio::spawn(listen::serve(listener, router, limits, stop));
     Ok(Some((address, server)))
 }

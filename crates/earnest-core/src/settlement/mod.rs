@@ -362,7 +362,7 @@ impl Settle {
             intent: self.intent,
             hold: self.hold,
             why,
-            advice: tab.advice.clone().filter(|it| it.is_fresh(now)),
+            advice: tab.advice.clone().filter(|it| it.is_fresh(tab, now)),
             since: tab.unsettled_since,
             invoice_id: self.invoice(tab.id, n),
             paypal_order: None,
@@ -424,6 +424,8 @@ impl Settle {
         tab.settlements = settlement.n;
         tab.open_settlement = Some(settlement.id);
         tab.retry = None;
+        // The settlement has its sentence; what comes next is asked about anew.
+        tab.advice = None;
         tab.not_before = None;
         if ends {
             leave(&mut owner, &mut tab);

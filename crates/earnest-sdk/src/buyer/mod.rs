@@ -27,7 +27,9 @@ pub use self::error::{BuyError, Payment};
 pub use self::request::BuyRequest;
 use crate::problem::Problem;
 use crate::seller::read_price;
-use crate::setup::{Secret, SetupError, base_url, earnest_client, install_tls, join, read_answer};
+use crate::setup::{
+    Secret, SetupError, base_url, earnest_client, install_tls, join, own_base_url, read_answer,
+};
 
 /// How often a call to Earnest is repeated when nobody answered. Safe: the id stays the same.
 const ATTEMPTS: u32 = 3;
@@ -68,6 +70,7 @@ pub fn wrap(client: reqwest::ClientBuilder) -> BuyerBuilder {
         max_price: String::new(),
         on_approval: OnApproval::Return,
         loopback_http: true,
+        own_earnest: false,
     }
 }
 
@@ -80,6 +83,7 @@ pub struct BuyerBuilder {
     max_price: String,
     on_approval: OnApproval,
     loopback_http: bool,
+    own_earnest: bool,
 }
 
 impl BuyerBuilder {
@@ -114,17 +118,25 @@ impl BuyerBuilder {
         self
     }
 
+    /// Whether Earnest runs in this very process: then it is asked where it listens, be it over plain
+    /// `http`, and past any proxy of the environment, which would see the agent's key.
+    pub const fn own_earnest(mut self, own: bool) -> Self {
+        self.own_earnest = own;
+        self
+    }
+
     /// The buyer.
     ///
     /// # Errors
     /// [`SetupError`] naming the setting.
     pub fn build(self) -> Result<Buyer, SetupError> {
         install_tls();
-        let earnest = base_url("earnest_url", &self.earnest_url)?;
+        let read = if self.own_earnest { own_base_url } else { base_url };
+        let earnest = read("earnest_url", &self.earnest_url)?;
         let client = self.client.redirect(reqwest::redirect::Policy::none()).referer(false);
         Ok(Buyer(std::sync::Arc::new(Inner {
             client: client.build()?,
-            earnest_client: earnest_client(&earnest)?,
+            earnest_client: earnest_client(&earnest, self.own_earnest)?,
             earnest,
             agent_key: Secret::read("agent_key", &self.agent_key)?,
             max_price: read_price(&self.max_price)?,

@@ -8,7 +8,8 @@
 //! | `/authz/…` | Envoy's `ext_authz` over HTTP, with `path_prefix: /authz` | the request itself |
 //!
 //! Where it is asked is the gateway's own configuration, so a client cannot choose which headers
-//! count. Some gateways append the client's query to it: what comes with the headers of another
+//! count. Headers in which a client names another path or method are refused: a server behind that
+//! believes them would serve what was not judged. Some gateways append the client's query to it: what comes with the headers of another
 //! gateway is therefore refused at `/authz?for=nginx`, and any other query says nothing. Only
 //! addresses that were named may ask at all. 200 means: serve it, once. Everything
 //! else is the answer for the client, for nginx in the only words it knows: 401 for 402, 403 for any
@@ -38,6 +39,7 @@ use http_body::Body as HttpBody;
 use ipnet::IpNet;
 
 use super::rules::{Rules, Verdict};
+use super::told;
 use crate::gate::{Offer, check_framing, unpaid_head};
 use crate::paid::Ticket;
 use crate::problem::{Coded, Problem};
@@ -139,6 +141,11 @@ impl Desk {
                 let served = rules.served_methods(parts.uri.path()).join(", ");
                 response.headers_mut().extend(HeaderValue::from_str(&served).map(|it| (ALLOW, it)));
                 return response;
+            }
+            // Its meaning may be in a body that nobody judged.
+            _ if told::hides_a_body(&headers) => {
+                let why = "a request with a body is sold only where its gateway shows the body";
+                return refuse(Code::RequestMalformed, why);
             }
             Method::GET | Method::HEAD | Method::DELETE => {}
             // What is paid for is a request with its body; a body that is not shown may be any.
@@ -256,6 +263,9 @@ fn asked(parts: &Parts) -> Result<Asked, Refusal> {
         }
         let (method, uri) =
             if nginx { ("x-original-method", "x-original-uri") } else { (method, uri) };
+        let [length, encoding] = told::HIDDEN_BODY;
+        let own: &[&str] = if nginx { &[method, uri, length, encoding] } else { &[method, uri] };
+        told::no_other_request(&parts.headers, own)?;
         let method = one(&parts.headers, method)?.parse::<Method>();
         let method = method.map_err(|_| malformed("the original method cannot be read"))?;
         return Ok(Asked { method, target: target(one(&parts.headers, uri)?)? });
@@ -263,6 +273,7 @@ fn asked(parts: &Parts) -> Result<Asked, Refusal> {
     let whole = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
     match whole.strip_prefix(ASK) {
         Some(original) if original.starts_with('/') => {
+            told::no_other_request(&parts.headers, &[])?;
             Ok(Asked { method: parts.method.clone(), target: target(original)? })
         }
         _ => Err(Refusal::new(Code::NotFound, "gateways ask at /authz")),
@@ -333,15 +344,22 @@ mod tests {
         let forwarded = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/a?b=%20")];
         let original = [("x-original-method", "DELETE"), ("x-original-uri", "/c?for=nginx")];
         let both: Vec<_> = forwarded.into_iter().chain(original).collect();
-        assert_eq!(read("/authz", &both), Ok("GET /a?b=%20 false".to_owned()));
+        assert_eq!(read("/authz", &forwarded), Ok("GET /a?b=%20 false".to_owned()));
+        // The words of the other gateway would reach the server.
+        assert_eq!(read("/authz", &both), Err(Code::RequestMalformed));
         assert_eq!(read("/authz?for=nginx", &original), Ok("DELETE /c?for=nginx true".to_owned()));
         // A gateway of the other kind appended its client's query.
         assert_eq!(read("/authz?for=nginx", &both), Err(Code::RequestMalformed));
         for appended in ["/authz?", "/authz?b=%20", "/authz?for=nginx&x=1", "/authz?for=envoy"] {
-            assert_eq!(read(appended, &both), Ok("GET /a?b=%20 false".to_owned()), "{appended}");
+            assert_eq!(
+                read(appended, &forwarded),
+                Ok("GET /a?b=%20 false".to_owned()),
+                "{appended}"
+            );
         }
-        assert_eq!(read("/authz/c?for=nginx", &both), Ok("POST /c?for=nginx false".to_owned()));
-        assert_eq!(read("/authz/", &both), Ok("POST / false".to_owned()));
+        assert_eq!(read("/authz/c?for=nginx", &[]), Ok("POST /c?for=nginx false".to_owned()));
+        assert_eq!(read("/authz/", &[]), Ok("POST / false".to_owned()));
+        assert_eq!(read("/authz/c", &forwarded), Err(Code::RequestMalformed));
         // What is not said, twice said, or no path.
         assert_eq!(read("/authz", &original), Err(Code::RequestMalformed));
         assert_eq!(read("/authz?for=nginx", &forwarded), Err(Code::RequestMalformed));

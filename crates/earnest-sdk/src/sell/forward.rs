@@ -16,6 +16,7 @@ use http::{Request, StatusCode};
 use http_body::Body as _;
 use url::Url;
 
+use super::told;
 use crate::gate::strip_payment_headers;
 use crate::problem::Problem;
 use crate::setup::{SetupError, install_tls};
@@ -41,28 +42,18 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What a client must not tell the upstream: who asks and for which host (ours to say), how long the
-/// body is (said anew, from the body itself), and another path or method than the one that was
-/// judged and paid for.
-const NOT_THE_CLIENTS: [HeaderName; 7] = [
+/// body is (said anew, from the body itself); and another path or method than the one that was judged
+/// and paid for, which [`told`] knows.
+const NOT_THE_CLIENTS: [HeaderName; 6] = [
     HOST,
     EXPECT,
     FORWARDED,
     CONTENT_LENGTH,
     HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("x-host"),
-    HeaderName::from_static("x-method-override"),
 ];
 /// The same for whole families of names.
-const NOT_THE_CLIENTS_FAMILIES: [&str; 8] = [
-    "x-forwarded-",
-    "x-original-",
-    "x-rewrite-",
-    "x-override-",
-    "x-http-method",
-    "x-envoy-original-",
-    "x-accel-",
-    "x-sendfile-",
-];
+const NOT_THE_CLIENTS_FAMILIES: [&str; 3] = ["x-forwarded-", "x-accel-", "x-sendfile-"];
 
 /// The server behind the proxy.
 pub(super) struct Upstream {
@@ -159,13 +150,12 @@ impl Upstream {
     }
 }
 
-/// CGI and its heirs give an application one name for `X-Original-URL` and `X_Original_URL`, so
-/// both spellings go.
 fn is_not_the_clients(name: &HeaderName) -> bool {
-    let name = name.as_str().replace('_', "-");
+    let name = told::spelt(name);
     let is = |own: &HeaderName| own.as_str() == name;
     NOT_THE_CLIENTS.iter().any(is)
         || HOP_BY_HOP.iter().any(is)
+        || told::is_another_request(&name)
         || NOT_THE_CLIENTS_FAMILIES.iter().any(|family| name.starts_with(family))
 }
 

@@ -12,6 +12,7 @@
 mod authz;
 mod forward;
 mod rules;
+mod told;
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -57,6 +57,14 @@ impl Desk {
         path: &str,
         voucher: Option<&str>,
     ) -> Response {
+        let mut request = self.request(gateway, method, path);
+        if let Some(voucher) = voucher {
+            request = request.header("authorization", format!("Tab {voucher}"));
+        }
+        request.send().await.unwrap()
+    }
+
+    fn request(&self, gateway: Gateway, method: &str, path: &str) -> reqwest::RequestBuilder {
         let (names, at) = match gateway {
             Gateway::Forwarded => {
                 (Some(("x-forwarded-method", "x-forwarded-uri")), "/authz".to_owned())
@@ -72,10 +80,7 @@ impl Desk {
         if let Some((method_name, uri_name)) = names {
             request = request.header(method_name, method).header(uri_name, path);
         }
-        if let Some(voucher) = voucher {
-            request = request.header("authorization", format!("Tab {voucher}"));
-        }
-        request.send().await.unwrap()
+        request
     }
 
     async fn stop(self) -> bool {
@@ -196,6 +201,50 @@ async fn what_is_not_for_sale_is_said_in_the_gateways_words() {
     earnest.books(|books| assert_eq!(books.outstanding(), 50_000));
 }
 
+/// A server behind that believes such a header would serve what was not judged: what is free must not
+/// lead to what has a price, nor a read to something else.
+#[tokio::test]
+async fn headers_that_name_another_request_are_refused() {
+    let earnest = Earnest::start().await;
+    let desk = Desk::start(&earnest, &["127.0.0.1"], Duration::ZERO).await;
+    for gateway in ALL {
+        let ask = async |name: &str, value: &str| {
+            let request = desk.request(gateway, "GET", "/health").header(name, value);
+            says(gateway, &request.send().await.unwrap())
+        };
+        for name in ["x-original-url", "x-rewrite-url", "x_original_url", "x-forwarded-prefix"] {
+            assert_eq!(ask(name, "/weather/delft").await, no(400, "request_malformed"), "{name}");
+        }
+        for name in ["x-http-method-override", "x-http-method", "x-method-override"] {
+            assert_eq!(ask(name, "DELETE").await, no(400, "request_malformed"), "{name}");
+        }
+        assert_eq!(ask("x-forwarded-for", "192.0.2.1").await, no(200, ""), "{gateway:?}");
+    }
+    // A body that nginx does not show.
+    for method in ["GET", "DELETE", "POST"] {
+        for (name, value) in
+            [("x-original-content-length", "5"), ("x-original-transfer-encoding", "chunked")]
+        {
+            let path = if method == "POST" { "/echo" } else { "/weather/delft" };
+            let request = desk.request(Gateway::Nginx, method, path).header(name, value);
+            let expect = if method == "DELETE" {
+                no(404, "not_found")
+            } else {
+                no(400, "request_malformed")
+            };
+            assert_eq!(
+                says(Gateway::Nginx, &request.send().await.unwrap()),
+                expect,
+                "{method} {name}"
+            );
+        }
+    }
+    let request = desk.request(Gateway::Nginx, "GET", "/weather/delft");
+    let request = request.header("x-original-content-length", "0");
+    assert_eq!(says(Gateway::Nginx, &request.send().await.unwrap()), no(402, "payment_required"));
+    assert!(desk.stop().await);
+}
+
 /// Headers of one gateway say nothing to another, and nobody asks who was not named.
 #[tokio::test]
 async fn headers_and_callers_count_only_as_configured() {
@@ -214,13 +263,13 @@ async fn headers_and_callers_count_only_as_configured() {
         ("x-forwarded-uri", "/health"),
         ("x-original-method", "GET"),
         ("x-original-uri", "/weather/delft"),
-        ("x-original-url", "/health"),
-        ("x-rewrite-url", "/health"),
     ];
     assert_eq!(get("/authz?for=nginx", &spoof).await.status(), 403);
     assert_eq!(get("/authz?for=nginx", &spoof[2..]).await.status(), 401);
-    assert_eq!(get("/authz/weather/delft", &spoof).await.status(), 402);
-    assert_eq!(get("/authz", &spoof).await.status(), 200);
+    assert_eq!(get("/authz/weather/delft", &spoof).await.status(), 400);
+    assert_eq!(get("/authz/weather/delft", &[]).await.status(), 402);
+    assert_eq!(get("/authz", &spoof).await.status(), 400);
+    assert_eq!(get("/authz", &spoof[..2]).await.status(), 200);
     // What the gateway does not say, or says beside what the client said.
     assert_eq!(get("/authz?for=nginx", &spoof[..2]).await.status(), 403);
     assert_eq!(get("/authz", &spoof[2..]).await.status(), 400);

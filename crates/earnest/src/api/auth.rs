@@ -124,6 +124,23 @@ impl FromRequestParts<App> for AsOwner {
     }
 }
 
+/// The owner who asks, by a key: where something is made that would outlive a sign-in, and would go
+/// on for whoever had the browser for a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct AsOwnerByKey(pub OwnerId);
+
+impl FromRequestParts<App> for AsOwnerByKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.principal {
+            Principal::Owner(id) => caller.holds_a_key().map(|()| Self(id)),
+            _ => Err(not_here()),
+        }
+    }
+}
+
 /// The agent who asks: itself, its owner, its key.
 #[derive(Clone, Copy, Debug)]
 pub struct AsAgent {

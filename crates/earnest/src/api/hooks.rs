@@ -139,10 +139,27 @@ impl FromRequestParts<App> for AsHolder {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
-        match Caller::from_request_parts(parts, app).await?.0.principal {
-            Principal::Agent(_) => Err(not_here()),
-            holder => Ok(Self(holder)),
-        }
+        Ok(Self(holder(&Caller::from_request_parts(parts, app).await?)?))
+    }
+}
+
+fn holder(caller: &Caller) -> ApiResult<Principal> {
+    match caller.0.principal {
+        Principal::Agent(_) => Err(not_here()),
+        holder => Ok(holder),
+    }
+}
+
+/// The same, by a key: an endpoint is told of everything, and goes on when a sign-in ends.
+pub struct AsHolderByKey(Principal);
+
+impl FromRequestParts<App> for AsHolderByKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let holder = holder(&caller)?;
+        caller.holds_a_key().map(|()| Self(holder))
     }
 }
 
@@ -165,13 +182,14 @@ fn check_kinds(kinds: &[String]) -> ApiResult<()> {
     Ok(())
 }
 
-/// Makes an endpoint: it is told of what happens from now on.
+/// Makes an endpoint: it is told of what happens from now on. A browser that is signed in is not
+/// enough: the endpoint would outlive the sign-in.
 #[utoipa::path(post, path = "/v1/webhooks", tag = "owner", security(("key" = [])), request_body = NewHook,
     responses((status = 201, body = HookView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn create(
     State(app): State<App>,
-    AsHolder(of): AsHolder,
+    AsHolderByKey(of): AsHolderByKey,
     headers: HeaderMap,
     Json(new): Json<NewHook>,
 ) -> ApiResult<(StatusCode, axum::Json<HookView>)> {
@@ -184,16 +202,11 @@ pub async fn create(
     let secret = flow::new_secret(&app, &id.to_string(), scheme)?;
     let since = app.store.reader().head()?.seq;
     let hook = Hook {
-        id,
-        of,
-        url,
         kinds: new.kinds,
         scheme,
         sealed: secret.sealed,
         public_key: secret.public_key,
-        state: HookState::Active,
-        since,
-        created_at: app.now(),
+        ..Hook::new(id, of, url, since, app.now())
     };
     let (key, settings) = (idempotency_key(&headers)?, app.settings.clone());
     let hook = app.store.submit(CreateHook { hook, key, settings }).await?;

@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::{AsOperator, AsOwner, AsOwnerOrOperator, not_here};
+use super::auth::{AsOperator, AsOwner, AsOwnerByKey, AsOwnerOrOperator, not_here};
 use super::error::{ApiResult, refuse};
 use super::read::{Json, Paging, Path, Query, id, idempotency_key, is_line};
 use super::view::{self, AgentView, KeyView, List, OwnerView, Problem};
@@ -202,7 +202,8 @@ pub struct NewKey {
     /// For people.
     #[serde(default)]
     label: String,
-    /// Whether every other live key of the same holder is revoked: a rotation.
+    /// Whether every other live key of the same holder is revoked: a rotation. Of an owner it ends
+    /// every sign-in and unused link as well.
     #[serde(default)]
     revoke_others: bool,
 }
@@ -236,11 +237,7 @@ pub(super) async fn new_key(
     }
     let key = party::add_key(app, principal, owner, &body.label).await?;
     if body.revoke_others {
-        for other in party::keys_of(app, principal)? {
-            if other.id != key.row.id && other.revoked_at.is_none() {
-                party::revoke_key(app, principal, owner, other.id).await?;
-            }
-        }
+        party::revoke_others(app, principal, owner, key.row.id).await?;
     }
     Ok((StatusCode::CREATED, axum::Json(view::key(&key.row, Some(key.secret.expose().to_owned())))))
 }
@@ -338,14 +335,15 @@ pub async fn resume_agent(
     pause(&app, Pausable::Agent(agent.owner, agent.id), false).await
 }
 
-/// Makes a key for an agent. It is shown once.
+/// Makes a key for an agent. It is shown once. A browser that is signed in is not enough: the key
+/// would outlive the sign-in.
 #[utoipa::path(post, path = "/v1/agents/{id}/keys", tag = "owner", security(("key" = [])), request_body = NewKey,
     params(("id" = String, Path, description = "agt_…")),
     responses((status = 201, body = KeyView),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn add_agent_key(
     State(app): State<App>,
-    AsOwner(owner): AsOwner,
+    AsOwnerByKey(owner): AsOwnerByKey,
     Path(text): Path<String>,
     Json(body): Json<NewKey>,
 ) -> ApiResult<(StatusCode, axum::Json<KeyView>)> {

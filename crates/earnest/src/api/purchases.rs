@@ -10,12 +10,12 @@ use earnest_core::party::Principal;
 use earnest_core::problem::{Code, LocalCode, Refusal};
 use earnest_core::purchase::Purchase;
 use earnest_core::quote::MAX_QUOTE_LIFE_SECONDS;
-use earnest_core::receipt::Receipt;
+use earnest_core::receipt::{Receipt, SellerLines};
 use earnest_core::settlement::Settlement;
 use earnest_core::time::seconds_between;
 use earnest_store::Cursor;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{AsAgent, Caller, not_here};
@@ -25,6 +25,7 @@ use super::read::{Json, Path, Query, id, idempotency_key, page_limit, read_curso
 use super::view::{self, List, Problem, PurchaseView};
 use crate::app::App;
 use crate::flow::purchase as flow;
+use crate::flow::receipt::sign_lines;
 
 /// How long an agent should wait before it repeats a request that waits for its owner, at most.
 const APPROVAL_POLL_SECONDS: i64 = 5;
@@ -263,23 +264,46 @@ pub async fn get(
     }))
 }
 
-/// The receipt of the settlement that lists a purchase: a redirect to its public address.
-///
-/// Needs no key: the id of a purchase is known only to those who took part, and the receipt is
-/// public anyway.
-#[utoipa::path(get, path = "/v1/purchases/{id}/receipt", tag = "receipt",
+/// A seller's lines on a receipt.
+#[derive(Serialize, ToSchema)]
+pub struct SellerLinesView {
+    /// The signed statement; `earnest receipt verify` checks it.
+    lines: String,
+    /// What it states.
+    #[schema(value_type = serde_json::Value)]
+    claims: SellerLines,
+    /// Where the keys are.
+    verify: String,
+}
+
+/// The receipt of the settlement that lists a purchase. Its owner, the agent and the operator are
+/// redirected to its public address. The seller gets its own lines of it, signed and bound to the
+/// receipt by hash: the others are none of its business.
+#[utoipa::path(get, path = "/v1/purchases/{id}/receipt", tag = "receipt", security(("key" = [])),
     params(("id" = String, Path, description = "pur_…")),
-    responses((status = 303, description = "The receipt's public address"),
+    responses((status = 200, description = "For the seller", body = SellerLinesView),
+        (status = 303, description = "The receipt's public address"),
         (status = "4XX", description = "Not settled yet, or no such purchase", body = Problem, content_type = "application/problem+json")))]
-pub async fn receipt(State(app): State<App>, Path(text): Path<String>) -> ApiResult<Response> {
-    let reader = app.store.reader();
-    let row = reader.row::<Purchase>(id::<PurchaseId>(&text)?)?.ok_or_else(not_here)?;
+pub async fn receipt(
+    State(app): State<App>,
+    caller: Caller,
+    Path(text): Path<String>,
+) -> ApiResult<Response> {
+    let row = find(&app, &caller, &text)?;
     let pending = || refuse(Code::NotFound, "the purchase is not on a signed receipt yet");
     let (Some(tab), Some(line)) = (row.tab, row.line) else { return Err(pending()) };
     let settlement = settlement_of(&app, tab, line)?.ok_or_else(pending)?;
     let receipt = settlement.receipt.ok_or_else(pending)?;
-    let receipt = reader.row::<Receipt>(receipt)?.ok_or_else(pending)?;
-    Ok(Redirect::to(&format!("/r/{}", receipt.token)).into_response())
+    let receipt = app.store.reader().row::<Receipt>(receipt)?.ok_or_else(pending)?;
+    let Principal::Seller(seller) = caller.0.principal else {
+        return Ok(Redirect::to(&format!("/r/{}", receipt.token)).into_response());
+    };
+    let (lines, claims) = sign_lines(&app, &receipt, seller).map_err(|error| {
+        tracing::error!(%error, "a seller's lines were not signed");
+        refuse(Code::Internal, "the lines could not be signed")
+    })?;
+    let verify = format!("{}/.well-known/jwks.json", app.public_url);
+    Ok(axum::Json(SellerLinesView { lines, claims, verify }).into_response())
 }
 
 /// The captured settlement that lists a line: of its own tab, or of the tab it was carried to.

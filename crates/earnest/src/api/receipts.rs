@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use earnest_core::jws::BadToken;
 use earnest_core::receipt::{self, Receipt};
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
@@ -54,17 +55,21 @@ pub struct Verdict {
     claims: Option<Value>,
 }
 
-/// Checks a receipt with the published keys. `earnest receipt verify` does the same offline.
+/// Checks a receipt, or a seller's lines of one, with the published keys. `earnest receipt verify`
+/// does the same offline.
 #[utoipa::path(post, path = "/v1/receipts/verify", tag = "receipt", request_body = ToVerify,
     responses((status = 200, body = Verdict),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn verify(State(app): State<App>, Json(body): Json<ToVerify>) -> axum::Json<Verdict> {
-    axum::Json(match receipt::verify(&body.receipt, &app.keys().set) {
-        Ok(verified) => Verdict {
-            valid: true,
-            error: None,
-            claims: serde_json::to_value(&verified.claims).ok(),
-        },
+    let keys = app.keys();
+    let receipt = receipt::verify(&body.receipt, &keys.set);
+    let claims = receipt.map(|verified| serde_json::to_value(&verified.claims).ok());
+    let claims = claims.or_else(|why| {
+        let lines = receipt::verify_lines(&body.receipt, &keys.set).map_err(|_| why)?;
+        Ok::<_, BadToken>(serde_json::to_value(&lines.claims).ok())
+    });
+    axum::Json(match claims {
+        Ok(claims) => Verdict { valid: true, error: None, claims },
         Err(why) => Verdict { valid: false, error: Some(why.to_string()), claims: None },
     })
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use earnest_core::jws::{Jwks, KeySet};
 use earnest_core::problem::LocalCode;
-use earnest_core::receipt::{Claims, Verified, verify};
+use earnest_core::receipt::{Claims, SellerLines, Verified, VerifiedLines, verify, verify_lines};
 use earnest_core::time::Timestamp;
 use http::Method;
 use serde_json::{Value, json};
@@ -75,10 +75,10 @@ pub async fn run(command: Receipt, style: &Style) -> Ended {
             };
             let (token, shown) = statement_in(&bytes);
             let keys = key_set(&command.reach, jwks.as_deref()).await?;
-            let verified = verify(&token, &keys).map_err(|why| why.to_string());
+            let verified = checked(&token, &keys);
             // A page says beside the statement what it claims; people read that part.
             let verified = verified.and_then(|verified| {
-                let signed = serde_json::to_value(&verified.claims).ok();
+                let signed = Some(verified.claims());
                 match shown {
                     Some(shown) if Some(&shown) != signed.as_ref() => {
                         Err("the claims shown beside it are not the signed ones".to_owned())
@@ -86,7 +86,7 @@ pub async fn run(command: Receipt, style: &Style) -> Ended {
                     _ => Ok(verified),
                 }
             });
-            let verified = verified.and_then(|verified| match verified.key_retired_at {
+            let verified = verified.and_then(|verified| match verified.key_retired_at() {
                 Some(at) if !accept_retired => Err(format!(
                     "its key was retired at {at}: only the issuer's log can show that it is older"
                 )),
@@ -104,6 +104,36 @@ pub async fn run(command: Receipt, style: &Style) -> Ended {
             style.object(&row, || text(&row, "receipt"))?;
             style.next("earnest receipt verify FILE, with what was printed");
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// What a statement turned out to be.
+enum Checked {
+    Receipt(Box<Verified>),
+    Lines(Box<VerifiedLines>),
+}
+
+fn checked(token: &str, keys: &KeySet) -> Result<Checked, String> {
+    match (verify(token, keys), verify_lines(token, keys)) {
+        (Ok(receipt), _) => Ok(Checked::Receipt(Box::new(receipt))),
+        (_, Ok(lines)) => Ok(Checked::Lines(Box::new(lines))),
+        (Err(why), Err(_)) => Err(why.to_string()),
+    }
+}
+
+impl Checked {
+    fn claims(&self) -> Value {
+        match self {
+            Self::Receipt(receipt) => json!(receipt.claims),
+            Self::Lines(lines) => json!(lines.claims),
+        }
+    }
+
+    fn key_retired_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Receipt(receipt) => receipt.key_retired_at,
+            Self::Lines(lines) => lines.key_retired_at,
         }
     }
 }
@@ -146,11 +176,13 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// The signed statement in a file: bare, or the member `receipt` of its public page, with the claims
-/// that the page shows beside it. Anything else is taken as it is, and does not verify.
+/// The signed statement in a file: bare, or the member `receipt` of its public page or `lines` of a
+/// seller's answer, with the claims that are shown beside it. Anything else is taken as it is, and does not verify.
 fn statement_in(bytes: &[u8]) -> (String, Option<Value>) {
     let page: Option<Value> = serde_json::from_slice(bytes).ok();
-    match page.as_ref().and_then(|page| page.get("receipt")).and_then(Value::as_str) {
+    let statement =
+        page.as_ref().and_then(|page| page.get("receipt").or_else(|| page.get("lines")));
+    match statement.and_then(Value::as_str) {
         Some(token) => {
             let shown = page.as_ref().and_then(|page| page.get("claims"));
             (token.to_owned(), shown.filter(|shown| !shown.is_null()).cloned())
@@ -190,11 +222,15 @@ fn split_url(text: &str) -> Result<(String, String), Failure> {
     Ok((url.origin().ascii_serialization(), path))
 }
 
-fn verdict(style: &Style, verified: Result<Verified, String>) -> Ended {
+fn verdict(style: &Style, verified: Result<Checked, String>) -> Ended {
     match verified {
-        Ok(Verified { claims, key_retired_at }) => {
+        Ok(checked) => {
+            let (claims, key_retired_at) = (checked.claims(), checked.key_retired_at());
             let row = json!({ "valid": true, "claims": claims, "key_retired_at": key_retired_at });
-            style.object(&row, || in_words(&claims))?;
+            style.object(&row, || match &checked {
+                Checked::Receipt(receipt) => in_words(&receipt.claims),
+                Checked::Lines(lines) => lines_in_words(&lines.claims),
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => {
@@ -210,17 +246,35 @@ fn verdict(style: &Style, verified: Result<Verified, String>) -> Ended {
     }
 }
 
-fn in_words(claims: &Claims) -> String {
-    let mode = match claims.mode.as_str() {
+fn mode(mode: &str) -> String {
+    match mode {
         "live" => "live".to_owned(),
         mode => format!("{mode}: no real money"),
-    };
-    let signed = Timestamp::from_second(claims.iat).map(|at| at.to_string()).unwrap_or_default();
+    }
+}
+
+fn signed_at(iat: i64) -> String {
+    Timestamp::from_second(iat).map(|at| at.to_string()).unwrap_or_default()
+}
+
+fn lines_in_words(claims: &SellerLines) -> String {
+    facts(&[
+        ("lines", format!("of receipt {} are valid", claims.jti)),
+        ("signed by", claims.iss.clone()),
+        ("signed at", signed_at(claims.iat)),
+        ("mode", mode(&claims.mode)),
+        ("seller", claims.seller.to_string()),
+        ("lines", format!("{} for {}", claims.lines.len(), claims.lines_micros)),
+        ("receipt hash", claims.receipt_sha256.clone()),
+    ])
+}
+
+fn in_words(claims: &Claims) -> String {
     facts(&[
         ("receipt", format!("{} is valid", claims.jti)),
         ("signed by", claims.iss.clone()),
-        ("signed at", signed),
-        ("mode", mode),
+        ("signed at", signed_at(claims.iat)),
+        ("mode", mode(&claims.mode)),
         ("tab", format!("{}, settlement {}", claims.tab, claims.n)),
         ("lines", format!("{} for {}", claims.lines.len(), claims.lines_micros)),
         ("carried in", claims.carry_in_micros.to_string()),

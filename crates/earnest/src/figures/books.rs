@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use earnest_core::approval::Approval;
-use earnest_core::hook::Delivery;
+use earnest_core::hook::{Delivery, Hook};
 use earnest_core::intent::Intent;
 use earnest_core::reconcile::Reconciliation;
 use earnest_core::time::{Timestamp, seconds_between};
@@ -213,8 +213,35 @@ fn look(reader: &Reader, now: Timestamp) -> Result<Found, ReadError> {
         incoming: waits::<WebhookEvent>(reader, "webhook_events.open", None, now, |row| {
             row.received_at
         })?,
-        outgoing: waits::<Delivery>(reader, "hook_deliveries.due", None, now, |row| row.next_at)?,
+        outgoing: outgoing(reader, now)?,
     })
+}
+
+/// How many deliveries wait, by their endpoints' own count, and how long the longest of them is past
+/// its time.
+fn outgoing(reader: &Reader, now: Timestamp) -> Result<Waits, ReadError> {
+    let (mut waits, mut after) = (Waits::default(), None);
+    for _ in 0..MOST_ROWS / PAGE {
+        let page = reader.list::<Hook>("hooks.waiting", "", after.as_ref(), PAGE, false)?;
+        for hook in &page.items {
+            waits.many = waits.many.saturating_add(i64::from(hook.waiting));
+            // One that rests is late by its own doing.
+            if hook.room(1, now) == 0 {
+                continue;
+            }
+            let scope = hook.id.to_string();
+            let first = reader.list::<Delivery>("hook_deliveries.due", &scope, None, 1, false)?;
+            for row in first.items {
+                let late = seconds_between(row.next_at, now);
+                waits.oldest_seconds = waits.oldest_seconds.max(late);
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(waits)
 }
 
 /// How many rows a list has, and the oldest's age.

@@ -88,7 +88,7 @@ fn matters(app: &App, tab: &Tab, now: Timestamp) -> Result<bool, FlowError> {
         return Ok(false);
     }
     let (sentence, by) = (String::new(), String::new());
-    let yes = Advice { settle: true, sentence, by, at: now };
+    let yes = Advice { settle: true, sentence, by, at: now, settlements: tab.settlements };
     let tab = Tab { advice: Some(yes), ..tab.clone() };
     let settles = matches!(settle::plan_of(app, &tab)?, Plan::Settle { .. });
     let owner = app.store.reader().row::<Owner>(tab.owner)?;
@@ -118,7 +118,9 @@ async fn ask(app: &App, advisor: &Gateway, tab: &Tab) -> Result<(), FlowError> {
             return Ok(());
         }
     };
-    let advice = Advice { settle, sentence, by: role.model.clone(), at: app.now() };
+    // By the figures that were told: `tab` as it was read before the question.
+    let (by, settlements) = (role.model.clone(), tab.settlements);
+    let advice = Advice { settle, sentence, by, at: app.now(), settlements };
     app.store.submit(TakeAdvice { tab: tab.id, advice }).await?;
     match app.store.reader().row::<Tab>(tab.id)? {
         Some(tab) if settle => settle::look_at(app, &tab).await,

@@ -4,6 +4,8 @@
 //! until they are taken, by jobs. A body is written from the log at each attempt, so nothing of an
 //! event is kept twice.
 
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -23,6 +25,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::paypal::FlowError;
+use super::share::in_turn;
 use crate::app::App;
 use crate::events::may_see;
 use crate::outbound::Call;
@@ -31,7 +34,7 @@ use crate::outbound::Call;
 const PAGE: usize = 500;
 /// How many endpoints are listed at once.
 const HOOKS: usize = 500;
-/// How many due deliveries are looked at in a turn.
+/// How many deliveries that ended are looked at in a turn.
 const MOST_DUE: usize = 5_000;
 /// After how many entries without anything to tell the place is remembered all the same.
 const REMEMBER_EVERY: u64 = 5_000;
@@ -112,6 +115,8 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
     let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
     let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
     let mut at = read.unwrap_or(kept).max(oldest);
+    let most_waiting = app.settings.webhook_waiting;
+    let fan = |seq, deliveries| FanOut { seq, deliveries, most_waiting };
     loop {
         let page = reader.events(at, PAGE)?;
         let events: Vec<EventAt> =
@@ -127,10 +132,10 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
         let pieces: Vec<&[Delivery]> = deliveries.chunks(MOST_AT_ONCE).collect();
         for (n, piece) in pieces.iter().enumerate() {
             let seq = if n.saturating_add(1) == pieces.len() { after } else { at };
-            app.store.submit(FanOut { seq, deliveries: piece.to_vec() }).await?;
+            app.store.submit(fan(seq, piece.to_vec())).await?;
         }
         if due && pieces.is_empty() {
-            app.store.submit(FanOut { seq: after, deliveries: Vec::new() }).await?;
+            app.store.submit(fan(after, Vec::new())).await?;
         }
         at = after;
         *read = Some(at);
@@ -172,19 +177,48 @@ fn epoch_of<'a>(app: &'a App, restored: Option<&'a Quarantine>, seq: u64) -> &'a
     restored.map_or(app.store.epoch(), |row| row.epoch_of(seq))
 }
 
-/// What is due, oldest first.
+/// What is due and may be begun now: a few of each endpoint, no more of each principal than its share,
+/// and first of those who have the fewest under way.
 ///
 /// # Errors
 /// When the books cannot be read.
 pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
-    let now = app.now();
-    let reader = app.store.reader();
-    let page = reader.list::<Delivery>("hook_deliveries.due", "", None, MOST_DUE, false)?;
-    Ok(page.items.into_iter().take_while(|delivery| delivery.next_at <= now).collect())
+    let (now, reader, limits) = (app.now(), app.store.reader(), &app.limits);
+    let mut parties: HashMap<String, Vec<Vec<Delivery>>> = HashMap::new();
+    let mut after = None;
+    loop {
+        let hooks = reader.list::<Hook>("hooks.waiting", "", after.as_ref(), PAGE, false)?;
+        for hook in hooks.items {
+            let (id, of) = (hook.id.to_string(), hook.of.to_string());
+            let room = hook.room(limits.webhook_calls_per_endpoint, now);
+            let room = room.saturating_sub(app.shares.under_way(&id));
+            if room == 0 || app.shares.under_way(&of) >= limits.webhook_calls_per_principal {
+                continue;
+            }
+            let page = reader.list::<Delivery>("hook_deliveries.due", &id, None, room, false)?;
+            let due = page.items.into_iter().take_while(|delivery| delivery.next_at <= now);
+            parties.entry(of).or_default().push(due.collect());
+        }
+        after = hooks.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let queues = parties.into_iter().map(|(of, queues)| (app.shares.under_way(&of), queues));
+    Ok(in_turn(queues, limits.webhook_calls_per_principal, |delivery| delivery.next_at))
 }
 
-/// Sends one delivery, if it is still due.
+/// Sends one delivery, if it is still due and its principal has a share left.
 pub async fn deliver(app: &App, delivery: &Delivery) {
+    let of = match app.store.reader().row::<Hook>(delivery.hook) {
+        Ok(hook) => hook.map(|hook| hook.of.to_string()).unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(delivery = %delivery.id, %error, "a webhook was not sent");
+            return;
+        }
+    };
+    let most = app.limits.webhook_calls_per_principal;
+    let Some(_share) = app.shares.take(of, most, delivery.hook.to_string()) else { return };
     if let Err(error) = send(app, delivery).await {
         tracing::error!(delivery = %delivery.id, %error, "a webhook was not sent, and is tried again");
     }

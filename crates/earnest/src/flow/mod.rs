@@ -19,6 +19,7 @@ pub mod report;
 pub mod reversal;
 pub mod scan;
 pub mod settle;
+pub mod share;
 pub mod sign_in;
 pub mod vault;
 pub mod webhook;

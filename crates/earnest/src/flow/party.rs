@@ -8,8 +8,14 @@ use earnest_paypal::Secret;
 use sha2::{Digest as _, Sha256};
 
 use super::paypal::FlowError;
+use super::sign_in;
 use crate::app::App;
 use crate::source::random_token;
+
+/// How many keys are read at once.
+const KEYS: usize = 500;
+/// How often it is looked for keys that are left.
+const ROUNDS: usize = 10;
 
 /// A new key: its text, shown once, and its row.
 pub struct NewKey {
@@ -58,8 +64,47 @@ pub async fn add_key(
 /// # Errors
 /// When the books cannot be read.
 pub fn keys_of(app: &App, principal: Principal) -> Result<Vec<ApiKey>, FlowError> {
-    let scope = principal.to_string();
-    Ok(app.store.reader().list::<ApiKey>("keys", &scope, None, 500, true)?.items)
+    let (scope, mut keys, mut after) = (principal.to_string(), Vec::new(), None);
+    loop {
+        let reader = app.store.reader();
+        let page = reader.list::<ApiKey>("keys", &scope, after.as_ref(), KEYS, true)?;
+        keys.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(keys);
+        }
+    }
+}
+
+/// Revokes every live key of a principal but one, and ends whatever else lets somebody be taken for
+/// it: an owner's sign-ins, and the links that are out. Whoever rotates may know that somebody else
+/// holds a key, and with it may have signed in, or made another.
+///
+/// # Errors
+/// When it was not recorded; what was revoked until then stays revoked.
+pub async fn revoke_others(
+    app: &App,
+    principal: Principal,
+    owner: Option<OwnerId>,
+    kept: KeyId,
+) -> Result<(), FlowError> {
+    // Again, because one that was good a moment ago may have made another meanwhile.
+    for _ in 0..ROUNDS {
+        let others = keys_of(app, principal)?;
+        let others = others.iter().filter(|key| key.id != kept && key.revoked_at.is_none());
+        let others: Vec<KeyId> = others.map(|key| key.id).collect();
+        for other in &others {
+            revoke_key(app, principal, owner, *other).await?;
+        }
+        if others.is_empty() {
+            break;
+        }
+    }
+    // Last: a sign-in makes no keys, but a key makes links.
+    if let Principal::Owner(owner) = principal {
+        sign_in::end(app, owner, None).await?;
+    }
+    Ok(())
 }
 
 /// Revokes one key of a principal.

@@ -1,13 +1,16 @@
 //! Signing receipts of captured settlements.
 
-use earnest_core::id::{PurchaseId, ReceiptId};
+use earnest_core::id::{PurchaseId, ReceiptId, SellerId};
 use earnest_core::jws::Purpose;
 use earnest_core::money::Currency;
 use earnest_core::purchase::Purchase;
-use earnest_core::receipt::{ChainHead, Claims, KeepReceipt, Line, PaypalIds, Receipt};
+use earnest_core::receipt::{
+    ChainHead, Claims, KeepReceipt, Line, PaypalIds, Receipt, SellerLines, verify,
+};
 use earnest_core::settlement::Settlement;
 use earnest_core::tab::LineRange;
 use earnest_store::Cursor;
+use serde::Serialize;
 
 use super::paypal::FlowError;
 use crate::app::App;
@@ -64,10 +67,7 @@ pub async fn sign(app: &App, settlement: &Settlement) -> Result<(), FlowError> {
             format!("the lines of settlement {} do not add up to what was captured", settlement.id);
         return Err(FlowError::Broken(why));
     }
-    let keys = app.keys();
-    let signer = keys.signer(Purpose::Receipt, claims.iat);
-    let signer = signer.ok_or_else(|| FlowError::Broken("no key signs receipts".to_owned()))?;
-    let jws = signer.sign(&claims).map_err(|why| FlowError::Broken(why.to_string()))?;
+    let jws = signed(app, &claims, claims.iat)?;
     let receipt = Receipt {
         id,
         owner: settlement.owner,
@@ -78,6 +78,29 @@ pub async fn sign(app: &App, settlement: &Settlement) -> Result<(), FlowError> {
     };
     app.store.submit(KeepReceipt { receipt }).await?;
     Ok(())
+}
+
+/// Signs what a seller has on a receipt.
+///
+/// # Errors
+/// [`FlowError::Broken`] for a receipt that does not verify, and where no key signs.
+pub fn sign_lines(
+    app: &App,
+    receipt: &Receipt,
+    seller: SellerId,
+) -> Result<(String, SellerLines), FlowError> {
+    let broken = |why: String| FlowError::Broken(format!("receipt {}: {why}", receipt.id));
+    let read = verify(&receipt.jws, &app.keys().set).map_err(|why| broken(why.to_string()))?;
+    let lines = SellerLines::of(&receipt.jws, &read.claims, seller, app.now());
+    let lines = lines.ok_or_else(|| broken("its lines have no sum".to_owned()))?;
+    Ok((signed(app, &lines, lines.iat)?, lines))
+}
+
+fn signed(app: &App, claims: &impl Serialize, iat: i64) -> Result<String, FlowError> {
+    let keys = app.keys();
+    let signer = keys.signer(Purpose::Receipt, iat);
+    let signer = signer.ok_or_else(|| FlowError::Broken("no key signs receipts".to_owned()))?;
+    signer.sign(claims).map_err(|why| FlowError::Broken(why.to_string()))
 }
 
 /// The lines of a range, in the order they were billed.

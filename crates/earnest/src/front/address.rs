@@ -43,6 +43,11 @@ impl Networks {
         self.0.iter().any(|network| network.contains(&address))
     }
 
+    /// Adds networks.
+    pub fn add(&mut self, more: &Self) {
+        self.0.extend(&more.0);
+    }
+
     /// Adds addresses.
     pub(super) fn extend(&mut self, more: impl IntoIterator<Item = IpAddr>) {
         self.0.extend(more.into_iter().map(|address| IpNet::from(address.to_canonical())));

@@ -125,7 +125,8 @@ impl Door {
             .redirect(Policy::none())
             .connect_timeout(CONNECT_WITHIN)
             .timeout(ANSWER_WITHIN);
-        if is_loopback(&earnest) {
+        // A server asks itself, wherever it listens: no proxy of the environment is on that way.
+        if guard.is_some() || is_loopback(&earnest) {
             http = http.no_proxy();
         }
         Ok(Self {
@@ -182,6 +183,7 @@ impl Door {
         let built = earnest_sdk::wrap(http.connect_timeout(CONNECT_WITHIN).timeout(SELLER_WITHIN))
             .earnest_url(self.earnest.as_str())
             .agent_key(&caller.key)
+            .own_earnest(self.guard.is_some())
             .loopback_http(loopback)
             // Every request names its own.
             .max_price("$0.01")
@@ -234,5 +236,82 @@ fn refused(status: StatusCode, bytes: &[u8]) -> ApiFailure {
     match serde_json::from_slice::<Problem>(bytes) {
         Ok(problem) => ApiFailure::Refused(Box::new(problem)),
         Err(_) => ApiFailure::Unreachable(format!("Earnest answered {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Set for the process that is run with a proxy in its environment: where Earnest listens.
+    const CHILD: &str = "EARNEST_TEST_OWN_DOOR";
+
+    /// The address under which this machine reaches others, so one that is not loopback; nothing is
+    /// sent to find it.
+    fn own_address() -> Option<std::net::IpAddr> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+    }
+
+    /// Answers whatever is asked; how often it was.
+    fn answering(listener: TcpListener) -> Arc<AtomicUsize> {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                count.fetch_add(1, Ordering::SeqCst);
+                let _ = stream.read(&mut [0; 4096]);
+                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+                let _ = std::io::Write::write_all(&mut stream, answer);
+            }
+        });
+        asked
+    }
+
+    /// The key of an agent must not go to whatever stands in `HTTP_PROXY`, on no address of ours.
+    #[test]
+    fn a_proxy_of_the_environment_never_sees_what_the_server_asks_itself() {
+        if let Ok(url) = std::env::var(CHILD) {
+            return ask(&url);
+        }
+        let Some(own) = own_address() else {
+            println!("skipped: this machine has no address but loopback");
+            return;
+        };
+        let earnest = TcpListener::bind((own, 0)).unwrap();
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", earnest.local_addr().unwrap());
+        let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
+        let (to_earnest, to_proxy) = (answering(earnest), answering(proxy));
+        let name =
+            "mcp::door::tests::a_proxy_of_the_environment_never_sees_what_the_server_asks_itself";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args([name, "--exact", "--nocapture"]).env(CHILD, &url);
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"] {
+            child.env(name, &proxy_url);
+        }
+        for name in ["NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
+            child.env_remove(name);
+        }
+        let output = child.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(to_proxy.load(Ordering::SeqCst), 0, "the proxy was asked");
+        assert_eq!(to_earnest.load(Ordering::SeqCst), 1);
+    }
+
+    fn ask(url: &str) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let door = Door::guarded(url, Reach::Public, &Limits::default()).unwrap();
+        let caller = Caller::new("agt_1", "ek_agent_x");
+        // The buyer asks at the same place, which is no loopback and plain http.
+        door.buyer(&caller, "https://seller.example/x").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { door.get(&caller, "/v1/tabs").await.map(|_| ()).unwrap() });
     }
 }

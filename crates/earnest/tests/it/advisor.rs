@@ -170,6 +170,35 @@ async fn advice_to_settle_brings_a_settlement_forward() {
     world.assert_at_rest();
 }
 
+/// A yes is about what was owed then: what is bought afterwards is not settled by it, and a yes
+/// that comes when its figures are settled already settles nothing.
+#[tokio::test]
+async fn one_advice_settles_at_most_once() {
+    let model = Model::begin(&[Reply::advice(true, "Now.")]).await;
+    let world = owing(model.settings(), &[700]).await;
+    world.settle_down().await;
+    assert_eq!(settlements(&world).await.len(), 1);
+    // Well below what the rules settle at.
+    world.spend(6_000_000, "again").await;
+    world.live(5).await;
+    world.settle_down().await;
+    assert_eq!((model.asked(), settlements(&world).await.len()), (1, 1));
+    // It was asked before the last settlement and answers after it.
+    let tab: earnest_core::id::TabId = world.tab().await["id"].as_str().unwrap().parse().unwrap();
+    let advice = earnest_core::treasurer::Advice {
+        settle: true,
+        sentence: "Late.".to_owned(),
+        by: "adviser-1".to_owned(),
+        at: world.clock.now(),
+        settlements: 0,
+    };
+    let unit = earnest_core::treasurer::TakeAdvice { tab, advice };
+    world.earnest.app.store.submit(unit).await.unwrap();
+    world.settle_down().await;
+    assert_eq!(settlements(&world).await.len(), 1);
+    world.assert_at_rest();
+}
+
 /// What is sent: figures only, under the key, in the shape that was asked for.
 #[tokio::test]
 async fn the_question_holds_figures_and_nothing_else() {
@@ -252,6 +281,7 @@ async fn advice_counts_for_nothing_below_the_minimum() {
         sentence: "Settle at once.".to_owned(),
         by: "adviser-1".to_owned(),
         at: world.clock.now(),
+        settlements: 0,
     };
     world
         .earnest

@@ -407,6 +407,100 @@ async fn connections_have_a_limit_that_others_survive() {
     serving.await.unwrap();
 }
 
+/// One address has its share of connections; what is beyond is closed at once and holds nobody up.
+#[tokio::test]
+async fn an_address_has_its_share_of_connections() {
+    let world = World::new().await;
+    let limits = Limits { per_address: 3, ..Limits::default() };
+    let (address, stop, serving) = strict(&world, limits).await;
+    let ask = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        assert_eq!(read(&mut stream).await.unwrap().status, 200);
+        held.push(stream);
+    }
+    let mut fourth = TcpStream::connect(address).await.unwrap();
+    let mut all = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(10), fourth.read_to_end(&mut all)).await;
+    let _ = ended.expect("it is closed");
+    assert!(all.is_empty());
+    // Another address of this machine.
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = other.connect(address).await.unwrap();
+    other.write_all(ask.as_bytes()).await.unwrap();
+    assert_eq!(read(&mut other).await.unwrap().status, 200);
+    // And one that ends leaves its place.
+    drop(held);
+    let served = async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(ask.as_bytes()).await;
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.is_ok() && first == *b"HTTP/1.1 200"
+    };
+    let again = async {
+        while !served().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), again).await.expect("there is a place again");
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+/// Where nearly all connections are taken, the last ones are for one quick request each, and are never
+/// kept: whoever wants to pause something gets in.
+#[tokio::test]
+async fn the_last_connections_are_for_one_quick_request_each() {
+    let world = World::new().await;
+    let limits = Limits { connections: 16, ..Limits::default() };
+    let head = limits.head;
+    let (address, stop, serving) = strict(&world, limits).await;
+    let ask = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..15 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        assert_eq!(read(&mut stream).await.unwrap().status, 200);
+        held.push(stream);
+    }
+    let begun = Instant::now();
+    let _silent = TcpStream::connect(address).await.unwrap();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        let mut all = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut all));
+        read.await.expect("it is answered and closed").unwrap();
+        assert!(all.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&all));
+    }
+    assert!(begun.elapsed() < head, "whoever said nothing was not waited for");
+    drop(held);
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+/// Whoever asks and does not read loses the connection.
+#[tokio::test]
+async fn an_answer_that_nobody_reads_ends_the_connection() {
+    let world = World::new().await;
+    let limits = Limits { connections: 1, body: SHORT, ..Limits::default() };
+    let (address, stop, serving) = strict(&world, limits).await;
+    let mut greedy = TcpStream::connect(address).await.unwrap();
+    let asks = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(400);
+    // More than all buffers in between hold; how much of it goes out does not matter.
+    let asking = greedy.write_all(asks.as_bytes());
+    let _ = tokio::time::timeout(Duration::from_secs(2), asking).await;
+    let answer = raw(address, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = tokio::time::timeout(Duration::from_secs(10), answer).await;
+    assert_eq!(answer.expect("there is a place").unwrap().status, 200);
+    drop(greedy);
+    stop.cancel();
+    serving.await.unwrap();
+}
+
 /// Who is being answered when Earnest stops is answered; who idles does not hold it up.
 #[tokio::test]
 async fn stopping_finishes_what_is_under_way() {

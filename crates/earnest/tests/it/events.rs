@@ -238,6 +238,70 @@ async fn a_stream_ends_with_its_key_and_with_earnest() {
     }
 }
 
+/// One key cannot have all streams, nor the agents of one owner; and whoever has them stops nobody from
+/// pausing it.
+#[tokio::test]
+async fn streams_are_few_for_each_and_requests_get_in() {
+    let mut config = Config::simulated();
+    config.limits.connections = 12;
+    config.limits.event_streams = 5;
+    config.limits.event_streams_per_principal = 2;
+    config.limits.event_streams_per_owner = 3;
+    config.limits.check().unwrap();
+    let world = World::with(config, SimConfig::default()).await;
+    let seats = &world.earnest.app.seats;
+    let mut held =
+        vec![listen(&world, "agent", "", None).await, listen(&world, "agent", "", None).await];
+    let refused = world.get("agent", "/v1/events").await;
+    assert_eq!((refused.status.as_u16(), refused.code()), (429, "rate_limited"));
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(refused.body["limit"], 2);
+    let second = world.post("owner", "/v1/agents", json!({ "name": "second" })).await.expect(201);
+    let path = format!("/v1/agents/{}/keys", second["id"].as_str().unwrap());
+    let key =
+        world.post("owner", &path, json!({})).await.expect(201)["key"].as_str().unwrap().to_owned();
+    held.push(Listening::begin(&world.earnest.url(), &key, "", None).await);
+    assert_eq!(world.get(&key, "/v1/events").await.code(), "rate_limited");
+    // Its owner has its own, and pauses it.
+    held.push(listen(&world, "owner", "", None).await);
+    held.push(listen(&world, "seller", "", None).await);
+    assert_eq!(world.get("seller", "/v1/events").await.code(), "rate_limited", "there are five");
+    let agent = world.agent_id();
+    let pause = format!("/v1/agents/{agent}/pause");
+    world.call("owner", Method::POST, &pause, None).await.expect(204);
+    assert_eq!(seats.taken(), 5);
+    held.push(listen(&world, "operator", "", None).await);
+    // A stream that ends leaves its place.
+    drop(held);
+    crate::world::until("the places are free", || seats.taken() == 0).await;
+    listen(&world, "agent", "", None).await;
+}
+
+/// Whoever catches up reads apart from what serves requests, and only what it may see.
+#[tokio::test]
+async fn catching_up_reads_nothing_where_requests_are_served() {
+    let world = World::ready().await;
+    world.spend(10_000, "one").await;
+    let app = &world.earnest.app;
+    let seller: earnest_core::id::SellerId = world.seller_id().parse().unwrap();
+    let principal = earnest_core::party::Principal::Seller(seller);
+    let who = earnest::app::Verified { principal, key: None, owner: None };
+    let place = earnest::events::Place::after(0);
+    let listen = || app.feed.listen(app.store.clone(), place, app.seats.take(who).unwrap());
+    let mut listener = listen();
+    {
+        // With all of the log before it, the first look has nothing: a page is on its way.
+        let mut next = std::pin::pin!(listener.next());
+        assert!(futures_util::poll!(&mut next).is_pending(), "it was read in place");
+    }
+    // Whoever stopped waiting goes on where it was.
+    let seen = listener.next().await.unwrap();
+    let all = world.reader().events(0, 1_000_000).unwrap();
+    let own = all.events.iter().filter(|it| it.event.audience.contains(&seller.to_string()));
+    assert!(own.clone().count() > 0 && seen.after > 0);
+    assert!(seen.events.iter().eq(own), "{seen:?}");
+}
+
 /// One of the five hundred: it listens, comes back where it was when the stream breaks, and ends
 /// when it has seen the last event.
 async fn follow(url: String, key: String, last: &'static str) -> Vec<String> {
@@ -301,7 +365,9 @@ async fn five_hundred_listeners_hold_no_reader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_listeners_miss_and_double_nothing_over_a_kill() {
     const LAST: &str = "seller.created";
-    let mut earnest = Installation::begin("").await;
+    // As many as one holder never needs.
+    let limits = "[limits]\nevent_streams = 600\nevent_streams_per_principal = 600\n";
+    let mut earnest = Installation::begin(limits).await;
     // The development seller is there from the start; another one is the last thing that happens.
     let keys = earnest.keys();
     let (url, key) = (earnest.url(), keys.operator.key.expose().to_owned());

@@ -242,10 +242,8 @@ async fn endpoints_are_their_holders_own_and_lead_to_the_public_internet() {
     check(json!({ "url": "https://a.example/" }), "state_conflict").await;
 }
 
-/// An endpoint that takes the request and never answers holds up its own deliveries only.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stalled_endpoint_holds_up_no_other() {
-    let world = World::in_real_time().await;
+/// An endpoint that takes requests and never answers, and the requests it holds.
+async fn stalled() -> (String, Arc<Mutex<Vec<tokio::net::TcpStream>>>) {
     let stalled = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", stalled.local_addr().unwrap());
     let holding = Arc::new(Mutex::new(Vec::new()));
@@ -255,6 +253,102 @@ async fn a_stalled_endpoint_holds_up_no_other() {
             held.lock().unwrap().push(stream);
         }
     });
+    (url, holding)
+}
+
+/// Whoever has many endpoints that hang, and many events for each, has its share of what is under way
+/// and no more: another principal is told meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_principal_does_not_hold_up_another() {
+    let mut config = earnest::config::Config::simulated();
+    config.limits.webhook_calls = 4;
+    config.limits.webhook_calls_per_endpoint = 2;
+    config.limits.webhook_calls_per_principal = 3;
+    config.limits.check().unwrap();
+    let world = World::in_real_time_with(config).await;
+    let mut holding = Vec::new();
+    for _ in 0..3 {
+        let (url, held) = stalled().await;
+        hook(&world, "owner", json!({ "url": url })).await;
+        holding.push(held);
+    }
+    for _ in 0..5 {
+        two_events(&world).await;
+    }
+    let held = || holding.iter().map(|held| held.lock().unwrap().len()).sum::<usize>();
+    crate::world::until("the owner has its share", || held() == 3).await;
+    let begun = std::time::Instant::now();
+    let good = Receiver::begin(&[]).await;
+    hook(&world, "operator", json!({ "url": good.url, "kinds": ["owner.*"] })).await;
+    for round in 1..=3 {
+        two_events(&world).await;
+        crate::world::until("the other is told", || good.got().len() == 2 * round).await;
+    }
+    assert!(begun.elapsed() < world.earnest.app.limits.webhook_timeout());
+    assert_eq!(held(), 3);
+    let each = |held: &Arc<Mutex<Vec<_>>>| held.lock().unwrap().len() <= 2;
+    assert!(holding.iter().all(each), "an endpoint has more than its share");
+}
+
+/// However many deliveries of one principal wait, those of another are found.
+#[tokio::test]
+async fn what_is_due_is_listed_in_turn() {
+    let world = World::ready().await;
+    let receiver = Receiver::begin(&[]).await;
+    let many = hook(&world, "owner", json!({ "url": receiver.url, "kinds": ["owner.*"] })).await;
+    let few = json!({ "url": receiver.url, "kinds": ["owner.paused"] });
+    let few = hook(&world, "operator", few).await;
+    for _ in 0..20 {
+        two_events(&world).await;
+    }
+    let app = &world.earnest.app;
+    earnest::flow::hook::fan_out(app, &mut None).await.unwrap();
+    let due = earnest::flow::hook::due(app).unwrap();
+    let of = |made: &Value| {
+        let id = made["id"].as_str().unwrap();
+        due.iter().filter(|delivery| delivery.hook.to_string() == id).count()
+    };
+    let each = app.limits.webhook_calls_per_endpoint;
+    assert_eq!((of(&many), of(&few), due.len()), (each, each, 2 * each));
+    // One of each by turns.
+    let first: Vec<_> = due.iter().take(2).map(|delivery| delivery.hook).collect();
+    assert_ne!(first[0], first[1]);
+    while !earnest::flow::hook::due(app).unwrap().is_empty() {
+        world.jobs().await;
+    }
+    assert_eq!(receiver.got().len(), 60);
+    world.assert_sound();
+}
+
+/// What is more than may wait for an endpoint is listed with the reason, and goes by hand.
+#[tokio::test]
+async fn what_is_too_much_is_kept_and_not_sent() {
+    let mut config = earnest::config::Config::simulated();
+    config.settings.webhook_waiting = 3;
+    let world = World::with(config, paypal_sim::SimConfig::default()).await;
+    let receiver = Receiver::begin(&[]).await;
+    let made = hook(&world, "owner", json!({ "url": receiver.url, "kinds": ["owner.*"] })).await;
+    for _ in 0..2 {
+        two_events(&world).await;
+    }
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 3);
+    let rows = deliveries(&world, "owner", &made).await;
+    let left: Vec<&Value> = rows.iter().filter(|row| row["status"] == "failed").collect();
+    assert_eq!(left.len(), 1, "{rows:?}");
+    assert!(left[0]["attempts"][0]["error"].as_str().unwrap().contains("3 deliveries"));
+    let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+    let resend = format!("{path}/deliveries/{}/resend", left[0]["id"].as_str().unwrap());
+    world.call("owner", Method::POST, &resend, None).await.expect(202);
+    world.settle_down().await;
+    assert_eq!(receiver.got().len(), 4);
+}
+
+/// An endpoint that takes the request and never answers holds up its own deliveries only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_endpoint_holds_up_no_other() {
+    let world = World::in_real_time().await;
+    let (url, holding) = stalled().await;
     let good = Receiver::begin(&[]).await;
     hook(&world, "owner", json!({ "url": url })).await;
     hook(&world, "owner", json!({ "url": good.url, "kinds": ["owner.*"] })).await;

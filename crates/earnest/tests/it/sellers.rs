@@ -189,7 +189,7 @@ async fn a_receipt_is_no_voucher() {
     world.settle_down().await;
     let purchase = world.get("owner", "/v1/purchases").await.expect(200)["data"][0]["id"].clone();
     let path = format!("/v1/purchases/{}/receipt", purchase.as_str().unwrap());
-    let location = world.get("", &path).await.headers["location"].to_str().unwrap().to_owned();
+    let location = world.get("owner", &path).await.headers["location"].to_str().unwrap().to_owned();
     let receipt =
         world.get("", &location).await.expect(200)["receipt"].as_str().unwrap().to_owned();
     let result = world.tell_one(&receipt, "redeemed", world.clock.now(), None).await;
@@ -212,6 +212,70 @@ async fn a_receipt_is_no_voucher() {
             world.post("", "/v1/receipts/verify", json!({ "receipt": altered })).await.expect(200);
         assert_eq!((&verdict["valid"], &verdict["claims"]), (&json!(false), &Value::Null));
     }
+}
+
+/// What a buyer bought elsewhere is nothing to a seller: of a receipt it gets its own lines, signed
+/// and bound to the receipt, and nobody else gets anything.
+#[tokio::test]
+async fn a_seller_sees_its_own_lines_of_a_receipt() {
+    let world = World::ready().await;
+    world.spend(30_000, "a").await;
+    world.spend(20_000, "b").await;
+    let (other, other_key) = world.other_seller().await;
+    let mut quote = world.quote("/secret", 50_000);
+    quote["seller"] = json!(other);
+    quote["url"] = json!("https://elsewhere.example/secret");
+    let unit = earnest_core::admin::PutOrigin {
+        seller: other.parse().unwrap(),
+        origin: "https://elsewhere.example".to_owned(),
+        proved: true,
+    };
+    world.earnest.app.store.submit(unit).await.unwrap();
+    let held = world.authorize(quote, "c").await.expect(201);
+    let (voucher, at) = (held["voucher"].clone(), world.clock.now());
+    let report = json!([{ "voucher": voucher, "fate": "redeemed", "claimed_at": at }]);
+    assert_eq!(world.tell(&other_key, report).await[0]["outcome"], "billed");
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
+    world.settle_down().await;
+    let all = world.get("owner", "/v1/purchases").await.expect(200)["data"].clone();
+    let own = |seller: &str| -> Vec<String> {
+        let rows = all.as_array().unwrap().iter().filter(|row| row["seller"] == seller);
+        rows.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (mine, elsewhere) = (own(&world.seller_id()), own(&other));
+    assert_eq!((mine.len(), elsewhere.len()), (2, 1));
+    let path = format!("/v1/purchases/{}/receipt", mine[0]);
+    for role in ["owner", "agent", "operator"] {
+        assert_eq!(world.get(role, &path).await.status, 303, "{role}");
+    }
+    assert_eq!(world.get("", &path).await.code(), "unauthenticated");
+    assert_eq!(world.get(&other_key, &path).await.code(), "not_found");
+    let shown = world.get("seller", &path).await.expect(200);
+    let claims = &shown["claims"];
+    let listed: Vec<&str> = claims["lines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["purchase"].as_str().unwrap())
+        .collect();
+    assert!(listed.len() == 2 && mine.iter().all(|id| listed.contains(&id.as_str())), "{claims}");
+    assert_eq!(claims["lines_micros"], 50_000);
+    assert!(!shown.to_string().contains(&elsewhere[0]) && !shown.to_string().contains(&other));
+    assert!(!shown.to_string().contains("/r/"), "it does not lead to the others: {shown}");
+    // Anybody checks them, and whoever is shown the receipt sees that they are all there are.
+    let lines = shown["lines"].as_str().unwrap().to_owned();
+    let verdict =
+        world.post("", "/v1/receipts/verify", json!({ "receipt": lines })).await.expect(200);
+    assert_eq!((&verdict["valid"], &verdict["claims"]), (&json!(true), claims));
+    let location = world.get("owner", &path).await.headers["location"].to_str().unwrap().to_owned();
+    let receipt =
+        world.get("", &location).await.expect(200)["receipt"].as_str().unwrap().to_owned();
+    let keys = &world.earnest.app.keys().set;
+    let receipt_claims = earnest_core::receipt::verify(&receipt, keys).unwrap().claims;
+    let taken = earnest_core::receipt::verify_lines(&lines, keys).unwrap().claims;
+    assert_eq!(receipt_claims.lines.len(), 3);
+    assert!(taken.is_taken_of(&receipt, &receipt_claims));
 }
 
 /// Only the seller a voucher is for reports it; to others there is no such purchase.

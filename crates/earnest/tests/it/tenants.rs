@@ -194,7 +194,9 @@ fn fitting(schema: &'static Value) -> Value {
 fn meant(operation: &Operation, role: &str) -> bool {
     let more: &[&str] = match operation.described["operationId"].as_str().unwrap() {
         // Whoever took part sees the purchase.
-        "get_v1_purchases_id" => &["owner", "agent", "seller", "operator"],
+        "get_v1_purchases_id" | "get_v1_purchases_id_receipt" => {
+            &["owner", "agent", "seller", "operator"]
+        }
         // The operator may look at tabs and settlements, and at what a question was about.
         "get_v1_tabs_id" | "get_v1_tabs_id_settlements" | "get_v1_settlements_id" => {
             &["owner", "operator", "agent", "sister"]
@@ -380,7 +382,6 @@ async fn what_needs_no_key_is_public() {
             "/problems/{code}",
             "/r/{token}",
             "/readyz",
-            "/v1/purchases/{id}/receipt",
             "/v1/receipts/verify",
             "/vault/cancel",
             "/vault/return",
@@ -394,7 +395,8 @@ async fn what_needs_no_key_is_public() {
         tenants.assert_silent(&world.get("", path).await, path);
     }
     // A receipt names hashes, not addresses.
-    let receipt = world.get("", &format!("/v1/purchases/{}/receipt", tenants.ids["pur"])).await;
+    let receipt =
+        world.get("owner", &format!("/v1/purchases/{}/receipt", tenants.ids["pur"])).await;
     assert_eq!(receipt.status, 303);
     let receipt = world.get("", receipt.headers["location"].to_str().unwrap()).await;
     let text = receipt.body.to_string();
@@ -417,6 +419,7 @@ async fn an_agent_only_buys_and_reads_its_own() {
         let reads = [
             "get_v1_purchases",
             "get_v1_purchases_id",
+            "get_v1_purchases_id_receipt",
             "get_v1_tabs",
             "get_v1_tabs_id",
             "get_v1_tabs_id_settlements",

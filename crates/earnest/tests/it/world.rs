@@ -142,8 +142,13 @@ impl World {
     /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
     /// no other.
     pub async fn in_real_time() -> Self {
+        Self::in_real_time_with(Config::simulated()).await
+    }
+
+    /// The same, otherwise configured.
+    pub async fn in_real_time_with(config: Config) -> Self {
         let start = Start { vault_dev_owner: false, ..Start::default() };
-        let earnest = Running::start(Config::simulated(), start).await.unwrap();
+        let earnest = Running::start(config, start).await.unwrap();
         Self {
             earnest,
             clock: TestClock::new(),

@@ -275,7 +275,7 @@ async fn receipts_are_checked_by_purchase_by_address_and_by_themselves() {
     assert_eq!(checked["mode"], "simulated");
 
     let path = format!("/v1/purchases/{}/receipt", bought["purchase"].as_str().unwrap());
-    let shown = world.get("", &path).await;
+    let shown = world.get("owner", &path).await;
     let address = shown.headers["location"].to_str().unwrap();
     let url = format!("https://earnest.example{address}");
     assert_eq!(mcp.call("verify_receipt", json!({ "url": url })).await, checked);

@@ -285,13 +285,54 @@ async fn the_api_knows_the_browser_as_its_owner_only() {
     let both = [("authorization", bearer.as_str())];
     assert_eq!(call(Method::GET, "/v1/approvals", None, &both).await.status, 401);
     // Nothing that would outlive the sign-in.
-    for path in ["/v1/owners/me/keys", "/v1/owners/me/login-links"] {
-        let body = path.ends_with("keys").then(|| json!({}));
+    let agent_keys = format!("/v1/agents/{}/keys", world.agent_id());
+    let hook = json!({ "url": "https://receiver.example/" });
+    for (path, body) in [
+        ("/v1/owners/me/keys", Some(json!({}))),
+        ("/v1/owners/me/login-links", None),
+        (agent_keys.as_str(), Some(json!({}))),
+        ("/v1/webhooks", Some(hook)),
+    ] {
         let refused = call(Method::POST, path, body, &here).await;
         assert_eq!(refused.code(), "unauthenticated", "{path}");
     }
     world.call("owner", Method::DELETE, "/v1/owners/me/sign-ins", None).await.expect(204);
     assert_eq!(call(Method::GET, "/v1/approvals", None, &[]).await.code(), "unauthenticated");
+}
+
+/// Whoever rotates its keys because somebody else has one is rid of all that came of it: browsers that
+/// were signed in with it, and links that wait to be used.
+#[tokio::test]
+async fn a_rotation_of_an_owners_keys_signs_everybody_out() {
+    let world = World::ready().await;
+    let made = async |key: &str, body: Value| {
+        let path = "/v1/owners/me/keys";
+        let made = world.call(key, Method::POST, path, Some(body)).await.expect(201);
+        made["key"].as_str().unwrap().to_owned()
+    };
+    let stolen = made("owner", json!({ "label": "lost" })).await;
+    let mut thief = Browser::of(&world, &stolen).await;
+    let link = login_link(&world, &stolen).await;
+    let others: Vec<String> = {
+        let mut keys = Vec::new();
+        for n in 0..3 {
+            keys.push(made(&stolen, json!({ "label": format!("hidden {n}") })).await);
+        }
+        keys
+    };
+    thief.get("/approvals").await.expect(200);
+    let fresh = made("owner", json!({ "label": "new", "revoke_others": true })).await;
+    for gone in others.iter().chain([&stolen]) {
+        assert_eq!(world.get(gone, "/v1/owners/me").await.code(), "unauthenticated");
+    }
+    let page = thief.get("/approvals").await;
+    assert_ne!(page.status, 200, "the thief is signed in still");
+    Browser::new(&world).get(&link).await.expect(401);
+    let listed = world.get(&fresh, "/v1/owners/me/sign-ins").await.expect(200);
+    let live = |row: &Value| row["status"] == "live";
+    assert!(!listed["data"].as_array().unwrap().iter().any(live), "{listed}");
+    // The owner goes on.
+    Browser::of(&world, &fresh).await.get("/approvals").await.expect(200);
 }
 
 /// A stream that a browser opened ends when the browser is signed out.
