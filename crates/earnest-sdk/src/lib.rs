@@ -60,7 +60,7 @@ mod wire;
 pub use earnest_core;
 
 pub use crate::buyer::{
-    Answer, AnswerStream, BuyError, BuyRequest, Buyer, BuyerBuilder, OnApproval, PaidFor, Payment,
+    Answer, AnswerStream, Asked, BuyError, BuyRequest, Buyer, BuyerBuilder, OnApproval, PaidFor, Payment,
     wrap,
 };
 pub use crate::keys::Keys;

@@ -44,14 +44,14 @@ pub struct ToVerify {
 }
 
 /// What the check says.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct Verdict {
     /// Whether the receipt counts.
-    valid: bool,
+    pub valid: bool,
     /// Why not.
-    error: Option<String>,
+    pub error: Option<String>,
     /// What it states, if it counts.
-    claims: Option<Value>,
+    pub claims: Option<Value>,
 }
 
 /// Checks a receipt with the published keys. `earnest receipt verify` does the same offline.

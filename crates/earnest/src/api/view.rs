@@ -11,7 +11,7 @@ use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use earnest_core::vault::Vault;
 use earnest_store::Page;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -20,7 +20,7 @@ use super::error::ApiResult;
 use crate::app::App;
 
 /// Some of a list.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct List<T: ToSchema> {
     /// In order, newest first unless the route says otherwise.
     pub data: Vec<T>,
@@ -80,7 +80,7 @@ pub struct Problem {
 }
 
 /// A purchase.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct PurchaseView {
     /// Its id.
     pub id: String,
@@ -198,7 +198,7 @@ pub fn purchase_for_seller(row: &Purchase) -> PurchaseView {
 }
 
 /// A question put to an owner.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct ApprovalView {
     /// Its id.
     pub id: String,
@@ -290,7 +290,7 @@ pub fn grant(row: &Grant, used: i64) -> GrantView {
 }
 
 /// A tab.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct TabView {
     /// Its id.
     pub id: String,
