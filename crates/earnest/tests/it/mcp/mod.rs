@@ -1,6 +1,7 @@
 //! Agents that speak MCP: over real HTTP and through the program's stdin and stdout, against the
 //! simulated PayPal and a seller that charges.
 
+mod bounds;
 mod stdio;
 mod tools;
 mod wire;
@@ -8,6 +9,7 @@ mod wire;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::shop::Shop;
 use crate::world::{Answer, World, answer};
 
 /// The last version with a handshake.
@@ -115,6 +117,15 @@ pub fn sound(name: &str, body: &Value) -> Value {
     let is_error = error.contains(&object["status"].as_str().unwrap());
     assert_eq!(result["isError"] == true, is_error, "{result}");
     result.clone()
+}
+
+/// A key of another agent of the same owner.
+pub async fn another_agent(shop: &Shop) -> String {
+    let world = &shop.world;
+    let agent = world.post("owner", "/v1/agents", json!({ "name": "other" })).await.expect(201);
+    let path = format!("/v1/agents/{}/keys", agent["id"].as_str().unwrap());
+    let key = world.post("owner", &path, json!({ "label": "test" })).await.expect(201);
+    key["key"].as_str().unwrap().to_owned()
 }
 
 impl World {
