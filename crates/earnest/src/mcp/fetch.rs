@@ -246,6 +246,11 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
                 .await;
         }
     };
+    if let (Some(paid_for), false) = (paid_for, status.is_success())
+        && let Some(before) = bought_before(door, caller, id, paid_for.purchase).await
+    {
+        return Fetched { http_status: Some(status.as_u16()), ..before };
+    }
     let mut fetched = match (paid_for, status.is_success()) {
         (_, false) => {
             let why = format!("the seller answered {status}");
@@ -312,6 +317,12 @@ async fn failed(door: &Door, caller: &Caller, id: &str, most: Micros, error: Buy
     let detail = detail_of(&error);
     let why = |status, text| Fetched::new(status, id, text).why(&code, reason.as_deref(), &detail);
     let purchase = error.purchase();
+    // That a voucher did not arrive or was refused says nothing of one before it.
+    if let (Some(purchase), Payment::No) = (purchase, error.paid())
+        && let Some(before) = bought_before(door, caller, id, purchase).await
+    {
+        return before.why(&code, reason.as_deref(), &detail);
+    }
     let mut fetched = match error {
         BuyError::ApprovalNeeded(waiting) => return asked(door, caller, id, &waiting).await,
         BuyError::Denied { problem, .. } => {
@@ -377,6 +388,29 @@ async fn asked(door: &Door, caller: &Caller, id: &str, waiting: &ApprovalNeeded)
     fetched
 }
 
+/// The purchase was made under this id before, and paid for: what a seller says now of a voucher of it
+/// changes nothing. None where it was not, or that cannot be read.
+async fn bought_before(
+    door: &Door,
+    caller: &Caller,
+    id: &str,
+    purchase: PurchaseId,
+) -> Option<Fetched> {
+    billed(id, &door.purchase(caller, purchase).await?)
+}
+
+/// A purchase that is paid for, and whose answer is not here.
+fn billed(id: &str, view: &PurchaseView) -> Option<Fetched> {
+    let billed = view.billed_micros.filter(|_| view.status == "billed")?;
+    let billed = money(billed).ok()?;
+    let text = format!(
+        "It was bought under this request_id for {billed} and is not charged again; the seller \
+         delivers it once, and this result holds no copy."
+    );
+    let fetched = Fetched::new(FetchStatus::Paid, id, text).price(billed);
+    Some(Fetched { delivered: Some(false), purchase: Some(view.id.clone()), ..fetched })
+}
+
 /// A voucher went out and the answer is not here. Earnest may know already what became of it; what
 /// it does not know stays unknown.
 async fn unknown(
@@ -391,18 +425,11 @@ async fn unknown(
         Some(purchase) => door.purchase(caller, purchase).await,
         None => None,
     };
-    let billed = view.as_ref().and_then(|view| view.billed_micros);
-    let state = view.as_ref().map(|view| view.status.as_str());
-    let mut fetched = match (state, billed.and_then(|billed| money(billed).ok())) {
-        (Some("billed"), Some(billed)) => {
-            let text = format!(
-                "It was bought under this request_id for {billed} and is not charged again; the \
-                 seller delivers it once, and this result holds no copy."
-            );
-            let paid = Fetched::new(FetchStatus::Paid, id, text).price(billed);
-            Fetched { delivered: Some(false), ..paid }
-        }
-        (Some("released" | "expired" | "unbilled"), _) => {
+    if let Some(before) = view.as_ref().and_then(|view| billed(id, view)) {
+        return before.why(code, None, detail);
+    }
+    let mut fetched = match view.as_ref().map(|view| view.status.as_str()) {
+        Some("released" | "expired" | "unbilled") => {
             let text = format!("Nothing was charged: {detail}; use a new request_id to buy it.");
             Fetched::new(FetchStatus::FailedNotCharged, id, text)
         }

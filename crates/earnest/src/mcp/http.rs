@@ -110,8 +110,9 @@ async fn admit(app: &App, request: Request) -> Result<(Request, Value), Response
     if !streams {
         parts.extensions.insert(JsonOnly);
     }
-    // Sessions are none of ours: one from another life means nothing.
+    // Sessions are none of ours: one from another life means nothing. The key has done its work.
     parts.headers.remove("mcp-session-id");
+    parts.headers.remove(header::AUTHORIZATION);
     Ok((Request::from_parts(parts, Body::from(bytes)), message))
 }
 

@@ -407,6 +407,7 @@ pub(super) async fn answer_several(
         0 => format!("{counted} {word}"),
         not => format!("{counted} {word}, {not} not"),
     };
+    let after = if counted == 0 { "The page of each says how it stands." } else { after };
     let page = AnsweredPage { frame: Frame::of(&app, &by), title, outcomes, after };
     render(StatusCode::OK, &page)
 }
@@ -423,7 +424,12 @@ async fn one_of_several(
     let row = match id::<ApprovalId>(name).and_then(|id| flow::find(app, by.owner.id, id)) {
         Ok(row) => row,
         Err(ApiError(refusal)) => {
-            let line = format!("One that was chosen: not changed, {}", refusal.detail);
+            // No more than of an address: whether there is such a question is its owner's to know.
+            let why = match refusal.code {
+                Code::NotFound => "there is no such question for you",
+                _ => refusal.detail.as_str(),
+            };
+            let line = format!("One that was chosen: not changed, {why}");
             return (Outcome { icon: "\u{2014}", line, place: "/approvals".to_owned() }, false);
         }
     };
