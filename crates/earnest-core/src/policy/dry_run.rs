@@ -114,7 +114,8 @@ impl Trial<'_> {
             approved: purchase.approval.is_some() && was(purchase) == Verdict::Allowed,
             grant_room: None,
         };
-        let would = match decide(&facts, &purchase.quoted(after(at, 1)), purchase.price_micros, at) {
+        let would = match decide(&facts, &purchase.quoted(after(at, 1)), purchase.price_micros, at)
+        {
             Decision::Allow(_) => Verdict::Allowed,
             Decision::NeedsApproval(_) => Verdict::Waiting,
             Decision::Deny(why) => Verdict::Denied(Box::new(why)),

@@ -111,7 +111,8 @@ impl Started {
         })?;
         let key = read_secret(named).map_err(|why| Failure::file(named, why))?;
         if !key.expose().starts_with("ek_agent_") {
-            let why = format!("`{}` does not hold the key of an agent, ek_agent_…", named.display());
+            let why =
+                format!("`{}` does not hold the key of an agent, ek_agent_…", named.display());
             return Err(Failure::usage(why));
         }
         let key_file = std::fs::canonicalize(named).map_err(|why| Failure::file(named, why))?;

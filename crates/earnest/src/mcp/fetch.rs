@@ -18,11 +18,11 @@ use http::{HeaderName, Method, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout_at};
 
+use super::INLINE_BYTES;
 use super::door::{Caller, Door};
 use super::jobs::{JobKey, NotBegun};
-use super::result::{AnswerState, FetchStatus, Fetched, QuoteStatus, Quoted};
-use super::INLINE_BYTES;
 use super::read::money;
+use super::result::{AnswerState, FetchStatus, Fetched, QuoteStatus, Quoted};
 use super::tools::{AskQuote, PaidFetch};
 use crate::api::view::{ApprovalView, PurchaseView};
 use crate::outbound;
@@ -171,12 +171,14 @@ impl Purchase {
                 return Arc::new(fetched.why(Code::IdempotencyConflict.as_str(), None, why));
             }
             Err(NotBegun::TooMany) => {
-                let why = format!("{most} purchases of this agent are under way, as many as may be");
+                let why =
+                    format!("{most} purchases of this agent are under way, as many as may be");
                 return Arc::new(busy(id, &why));
             }
             Err(NotBegun::AllBusy) => {
                 let most = self.door.purchases;
-                let why = format!("{most} purchases of all agents are under way, as many as may be");
+                let why =
+                    format!("{most} purchases of all agents are under way, as many as may be");
                 return Arc::new(busy(id, &why));
             }
         };

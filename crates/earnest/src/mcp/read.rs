@@ -283,9 +283,10 @@ fn unsigned(state: &str) -> ReceiptStatus {
             ReceiptStatus::new(ReceiptState::Pending, text)
         }
         "waiting" => {
-            let text = "The purchase still waits for its owner: nothing is charged, so there is no \
+            let text =
+                "The purchase still waits for its owner: nothing is charged, so there is no \
                         receipt yet."
-                .to_owned();
+                    .to_owned();
             ReceiptStatus::new(ReceiptState::Pending, text)
         }
         "denied" | "released" | "expired" | "unbilled" => {

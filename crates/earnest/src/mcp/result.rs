@@ -125,9 +125,10 @@ impl Fetched {
 
     /// Still under way when its call ended.
     pub(super) fn in_progress(request_id: &str) -> Self {
-        let text = "Still under way: call paid_fetch again with the same request_id and arguments to \
+        let text =
+            "Still under way: call paid_fetch again with the same request_id and arguments to \
                     get the answer."
-            .to_owned();
+                .to_owned();
         let fetched = Self::new(FetchStatus::InProgress, request_id, text);
         Self { retry_after_s: Some(1), ..fetched }
     }

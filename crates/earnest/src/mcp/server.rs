@@ -155,10 +155,16 @@ impl Server {
 fn busy(door: &Door, bound: Busy) -> ErrorData {
     let why = match bound {
         Busy::Agent => {
-            format!("busy: this agent has {} calls at once, as many as one may", door.calls_per_agent)
+            format!(
+                "busy: this agent has {} calls at once, as many as one may",
+                door.calls_per_agent
+            )
         }
         Busy::All => {
-            format!("busy: all agents together have {} calls at once, as many as they may", door.calls)
+            format!(
+                "busy: all agents together have {} calls at once, as many as they may",
+                door.calls
+            )
         }
     };
     let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });

@@ -414,12 +414,7 @@ pub(super) async fn answer_several(
 
 /// Answers one question named as `apr_….VERSION`; whether it counted. Whatever goes wrong is a matter
 /// of this question alone: what counted before it has to be told.
-async fn one_of_several(
-    app: &App,
-    by: &SignedIn,
-    text: &str,
-    decision: &str,
-) -> (Outcome, bool) {
+async fn one_of_several(app: &App, by: &SignedIn, text: &str, decision: &str) -> (Outcome, bool) {
     let (name, seen) = text.split_once('.').unwrap_or((text, ""));
     let row = match id::<ApprovalId>(name).and_then(|id| flow::find(app, by.owner.id, id)) {
         Ok(row) => row,

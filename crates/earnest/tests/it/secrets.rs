@@ -219,7 +219,8 @@ async fn nothing_secret_is_told_logged_or_written() {
     let shop = Shop::in_world(World::real_time(config).await).await;
     let told = crate::mcp::secrets_of_a_purchase(&shop).await;
     shop.close().await;
-    for (name, bytes) in files(own.path()).iter().filter(|(name, _)| name.starts_with("earnest.db")) {
+    for (name, bytes) in files(own.path()).iter().filter(|(name, _)| name.starts_with("earnest.db"))
+    {
         assert_none(&told, bytes, name);
     }
     secrets.extend(told);

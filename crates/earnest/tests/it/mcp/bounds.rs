@@ -68,7 +68,8 @@ impl Line {
     async fn calls(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
         for (n, (name, arguments)) in calls.iter().enumerate() {
             let params = json!({ "name": name, "arguments": arguments });
-            let call = json!({ "jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params });
+            let call =
+                json!({ "jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params });
             self.send(call).await;
         }
         let mut objects = vec![Value::Null; calls.len()];
@@ -177,15 +178,16 @@ async fn all_agents_together_have_so_many_purchases_under_way() {
     let shop = Shop::in_world(World::real_time(config).await).await;
     let mcp = Mcp::new(&shop.world);
     let other = Mcp { key: super::another_agent(&shop).await, ..Mcp::new(&shop.world) };
-    let ask = |id: &str| {
-        json!({ "url": shop.url("/slow"), "max_price": "$1", "request_id": id, "wait_s": 0 })
-    };
+    let ask = |id: &str| json!({ "url": shop.url("/slow"), "max_price": "$1", "request_id": id, "wait_s": 0 });
     for id in ["a", "b"] {
         assert_eq!(mcp.call("paid_fetch", ask(id)).await["status"], "in_progress");
     }
     until("both are at the seller", || shop.served() == 2).await;
     let refused = other.call("paid_fetch", ask("c")).await;
-    assert_eq!((&refused["status"], &refused["code"]), (&json!("failed_not_charged"), &json!("rate_limited")));
+    assert_eq!(
+        (&refused["status"], &refused["code"]),
+        (&json!("failed_not_charged"), &json!("rate_limited"))
+    );
     assert!(refused["detail"].as_str().unwrap().contains("2 purchases of all agents"), "{refused}");
     // One that is under way is found again all the same.
     assert_eq!(mcp.call("paid_fetch", ask("a")).await["status"], "in_progress");
@@ -219,7 +221,9 @@ async fn a_call_too_many_is_told_whose_bound_it_met() {
 }
 
 /// Stops a shop's Earnest, with a purchase under way whose call is over.
-async fn stop_under_way(drain_seconds: u64) -> (Shop, tokio::task::JoinHandle<()>, earnest::app::App) {
+async fn stop_under_way(
+    drain_seconds: u64,
+) -> (Shop, tokio::task::JoinHandle<()>, earnest::app::App) {
     let limits = Limits { drain_seconds, ..Limits::default() };
     let config = Config { limits, ..Config::simulated() };
     let mut shop = Shop::in_world(World::real_time(config).await).await;

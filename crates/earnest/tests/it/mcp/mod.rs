@@ -144,7 +144,8 @@ pub async fn secrets_of_a_purchase(shop: &Shop) -> Vec<(String, String)> {
     assert_eq!(forged.rpc("tools/list", json!({})).await.status, 401);
     assert_eq!(mcp.post("{", &[]).await.status, 400);
     // While it lives, the same id gives the same voucher.
-    let body = json!({ "quote": shop.quote("/weather").await, "max_price": "$1", "request_id": "w" });
+    let body =
+        json!({ "quote": shop.quote("/weather").await, "max_price": "$1", "request_id": "w" });
     let voucher = shop.world.post(&mcp.key, "/v1/authorize", body).await.expect(201);
     let voucher = voucher["voucher"].as_str().unwrap().to_owned();
     [

@@ -129,7 +129,9 @@ async fn a_client_with_a_handshake_is_asked_to_open_the_address() {
 /// What a client reads in the block: a command, its arguments, its environment.
 fn server_in(client: &str, block: &str) -> Value {
     let (block, servers): (Value, _) = match client {
-        "codex" => (serde_json::to_value(block.parse::<toml::Table>().unwrap()).unwrap(), "mcp_servers"),
+        "codex" => {
+            (serde_json::to_value(block.parse::<toml::Table>().unwrap()).unwrap(), "mcp_servers")
+        }
         _ => (serde_json::from_str(block).unwrap(), "mcpServers"),
     };
     block[servers]["earnest"].clone()
