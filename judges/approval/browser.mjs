@@ -145,6 +145,21 @@ async function nobody() {
   await page.context().close();
 }
 
+// Signed out, the address leads to a link, and the link back to the question: a tap to sign in, and a
+// tap to approve.
+async function signedOut() {
+  const page = await phone();
+  const { url } = told.asked["signed-out"];
+  equal((await page.goto(url)).status(), 401, "a question before signing in");
+  await page.goto(told.signed_out_link);
+  await button(page, "Sign in").tap();
+  await page.waitForURL(url);
+  await approve(page).tap();
+  await page.waitForFunction(() => document.querySelector("h1")?.innerText.startsWith("Approved"));
+  equal(page.complaints.join("\n"), "", "signing in on the way: the browser complains");
+  await page.context().close();
+}
+
 async function twoTaps(page) {
   // The first tap opens the address, the second approves.
   await page.goto(told.asked.tap.url);
@@ -298,6 +313,7 @@ async function signOut(page) {
 try {
   await controls();
   await nobody();
+  await signedOut();
   const page = await phone();
   await signIn(page, told.link);
   await twoTaps(page);

@@ -13,8 +13,10 @@ async function connect(capabilities) {
     new StreamableHTTPClientTransport(new URL(DOOR), {
       requestInit: { headers: { Authorization: `Bearer ${KEY}` } },
     });
+  // A block of settings is all that a client knows: no search path, no folder, no environment of ours.
+  const known = process.env.BLOCK && { ...JSON.parse(process.env.BLOCK), cwd: '/' };
   const stdio = () =>
-    new StdioClientTransport({ command: EARNEST_BIN, args: ['mcp'], env: { ...process.env } });
+    new StdioClientTransport(known || { command: EARNEST_BIN, args: ['mcp'], env: { ...process.env } });
   await client.connect(DOOR === 'stdio' ? stdio() : http());
   return client;
 }

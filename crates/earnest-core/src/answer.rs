@@ -7,7 +7,7 @@ use crate::id::{AgentId, ApprovalId, GrantId, OwnerId};
 use crate::money::Micros;
 use crate::party::Agent;
 use crate::problem::{Code, Refusal};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Stop, Touches, Unit, View};
 
 /// What the owner says.
@@ -21,8 +21,8 @@ pub enum Verdict {
         id: GrantId,
         /// How much in total, this purchase included.
         cap: Micros,
-        /// Until when.
-        until: Timestamp,
+        /// For how long from the answer on.
+        seconds: i64,
     },
     /// No.
     Deny,
@@ -89,9 +89,11 @@ impl Unit for AnswerApproval {
         approval.decided_at = Some(now);
         approval.state = match &self.verdict {
             Verdict::Approve => ApprovalState::Approved,
-            Verdict::Grant { id, cap, until } => {
+            Verdict::Grant { id, cap, seconds } => {
+                approval.check_grant(*cap, *seconds)?;
                 forget_ended(view, &mut agent, now)?;
-                self.grant(&mut effects, &mut agent, &approval, (*id, *cap, *until), now)?;
+                let until = after(now, *seconds);
+                self.grant(&mut effects, &mut agent, &approval, (*id, *cap, until))?;
                 approval.grant = Some(*id);
                 ApprovalState::Approved
             }
@@ -133,17 +135,10 @@ impl AnswerApproval {
         agent: &mut Agent,
         approval: &Approval,
         (id, cap, until): (GrantId, Micros, Timestamp),
-        now: Timestamp,
     ) -> Result<(), Stop> {
-        let invalid = |why: &str| Err(Refusal::new(Code::ValidationFailed, why).into());
-        if cap < approval.amount_micros {
-            return invalid("the grant is smaller than the purchase it answers");
-        }
-        if until <= now {
-            return invalid("the grant ends in the past");
-        }
         if agent.grants.len() >= MAX_GRANTS {
-            return invalid("the agent has 20 grants already; revoke one first");
+            let why = format!("the agent has {MAX_GRANTS} grants already; revoke one first");
+            return Err(Refusal::new(Code::ValidationFailed, why).into());
         }
         agent.grants.push(id);
         effects.put(Grant {

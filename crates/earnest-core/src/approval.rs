@@ -20,6 +20,9 @@ pub const MAX_WAITING: u32 = 200;
 /// At most so many live grants stand under one agent.
 pub const MAX_GRANTS: usize = 20;
 
+/// The longest grant, in seconds: 30 days.
+pub const MAX_GRANT_SECONDS: i64 = 30 * 24 * 3600;
+
 /// One waiting approval as the agent's guard row knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
@@ -126,6 +129,23 @@ impl Approval {
             Refusal::new(Code::ApprovalExpired, "the owner's answer did not come, or was not used")
                 .next("repeat with the same request_id to ask again")
         })
+    }
+
+    /// Whether a grant of so much for so long answers it.
+    ///
+    /// # Errors
+    /// `validation_failed` below the purchase itself, or past [`MAX_GRANT_SECONDS`].
+    pub fn check_grant(&self, cap: Micros, seconds: i64) -> Result<(), Refusal> {
+        if !(1..=MAX_GRANT_SECONDS).contains(&seconds) {
+            let why = format!("a grant lasts from 1 to {MAX_GRANT_SECONDS} seconds, 30 days");
+            return Err(Refusal::new(Code::ValidationFailed, why));
+        }
+        if cap < self.amount_micros {
+            let least = self.amount_micros;
+            let why = format!("the grant must be {least} or more: it includes this purchase");
+            return Err(Refusal::new(Code::ValidationFailed, why).amount("least", least));
+        }
+        Ok(())
     }
 
     /// Whether an answer is possible now.

@@ -3,6 +3,8 @@
 //! One road for every caller: the idempotency key first, then what a repeat means, then policy,
 //! then the hold with every cap as a leg of the same chain.
 
+mod weigh;
+
 use std::sync::Arc;
 
 use jiff::civil::Date;
@@ -29,6 +31,8 @@ use crate::settings::Settings;
 use crate::tab::{Place, Tab, TabState, limit_accounts, place, touch_place};
 use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Fingerprint, Key, KeyUse, Stop, Touches, Unit, View};
+
+pub use self::weigh::Foresee;
 
 /// The longest `request_id`.
 pub const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -402,39 +406,23 @@ impl Authorize {
         };
         purchase.quote = self.quote.id;
         purchase.updated_at = now;
-        let owner = view.need::<Owner>(self.owner)?;
-        let agent = view.need::<Agent>(self.agent)?;
-        let place = place(view, owner, self.ids.tab, &self.settings, now)?;
         let approval = self.live_approval(view, &purchase, now)?;
-        let grant = self.live_grant(view, agent, now)?;
-        let rate = view.row::<RateWindow>(self.agent)?;
-        let day = owner.zone_at(now).day(now);
-        let accounts = limit_accounts(self.owner, self.agent, place.tab.session(), day);
-        let budgets = budgets(view, (self.owner, self.agent, self.quote.seller), day)?;
-        let facts = Facts {
-            used: used(view, accounts)?,
-            budgets: &budgets,
-            asked: rate.map_or(&[], |rate| rate.times.as_slice()),
-            approved: approval.is_some(),
-            grant_room: grant.as_ref().map(|(_, room)| *room),
-            ..self.facts(view, owner, agent, tab_facts(owner, &place), now)?
-        };
-        let decision = policy::decide(&facts, &self.quote, self.max_price, now);
-        let mut effects = match decision {
+        let weighed = self.weigh(view, approval.is_some(), now)?;
+        let mut effects = match weighed.decision {
             Decision::Deny(refusal) => deny(purchase, refusal)?,
-            Decision::NeedsApproval(why) => self.ask_owner(agent, purchase, why, view, now)?,
+            Decision::NeedsApproval(why) => self.ask_owner(purchase, why, view, now)?,
             Decision::Allow(caps) => {
                 let chosen = Chosen {
                     approval: approval.filter(|_| caps.approval),
-                    grant: grant.filter(|_| caps.grant).map(|(grant, _)| grant),
-                    accounts,
-                    budgets: budgets.iter().map(|(budget, _)| *budget).collect(),
-                    day,
+                    grant: weighed.grant.filter(|_| caps.grant).map(|(grant, _)| grant),
+                    accounts: weighed.accounts,
+                    budgets: weighed.budgets,
+                    day: weighed.day,
                 };
-                self.hold(view, purchase, place, caps, chosen, now)?
+                self.hold(view, purchase, weighed.place, caps, chosen, now)?
             }
         };
-        self.count(&mut effects, view, rate, now)?;
+        self.count(&mut effects, view, view.row::<RateWindow>(self.agent)?, now)?;
         Ok(effects)
     }
 
@@ -542,13 +530,12 @@ impl Authorize {
     /// Puts the question to the owner; equal questions collapse into one.
     fn ask_owner(
         &self,
-        agent: &Agent,
         mut purchase: Purchase,
         why: Refusal,
         view: &View,
         now: Timestamp,
     ) -> Result<Effects<Answer>, Stop> {
-        let mut agent = agent.clone();
+        let mut agent = view.need::<Agent>(self.agent)?.clone();
         agent.waiting.retain(|waiting| now < waiting.expires_at);
         let bound = binding(self.agent, &self.quote);
         let equal = agent.waiting.iter().find(|waiting| waiting.binding == bound);

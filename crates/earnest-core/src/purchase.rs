@@ -171,6 +171,20 @@ impl Purchase {
         }
     }
 
+    /// The quote it was asked for with, good until then.
+    pub fn quoted(&self, expires_at: Timestamp) -> Quote {
+        let price = self.price_micros;
+        Quote {
+            id: self.quote,
+            seller: self.seller,
+            listing: self.listing.clone(),
+            request: self.request.clone(),
+            price: if self.up_to { Price::UpTo(price) } else { Price::Fixed(price) },
+            currency: self.currency,
+            expires_at,
+        }
+    }
+
     /// Whether the delivery for that voucher was reported as failed.
     pub fn has_failed(&self, jti: VoucherId) -> bool {
         self.failed.contains(&jti)

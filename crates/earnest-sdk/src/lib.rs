@@ -60,8 +60,8 @@ mod wire;
 pub use earnest_core;
 
 pub use crate::buyer::{
-    Answer, AnswerStream, BuyError, BuyRequest, Buyer, BuyerBuilder, OnApproval, PaidFor, Payment,
-    wrap,
+    Answer, AnswerStream, Asked, BuyError, BuyRequest, Buyer, BuyerBuilder, OnApproval, PaidFor,
+    Payment, wrap,
 };
 pub use crate::keys::Keys;
 pub use crate::layer::{PriceLayer, Priced, price, price_up_to};

@@ -77,6 +77,10 @@ pub struct Parts {
     pub heartbeat: std::time::Duration,
     /// The door of agents that speak MCP over HTTP.
     pub mcp: Arc<crate::mcp::Door>,
+    /// Cancelled when Earnest stops.
+    pub stopping: tokio_util::sync::CancellationToken,
+    /// What goes on after its request was answered.
+    pub tasks: tokio_util::task::TaskTracker,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -224,8 +228,8 @@ impl App {
             health: crate::supervise::Health::default(),
             heartbeat: parts.heartbeat,
             feed: crate::events::Feed::default(),
-            stopping: tokio_util::sync::CancellationToken::new(),
-            tasks: tokio_util::task::TaskTracker::new(),
+            stopping: parts.stopping,
+            tasks: parts.tasks,
         }))
     }
 

@@ -12,6 +12,7 @@ use paypal_sim::{Sim, SimConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::app::{App, Parts};
@@ -286,6 +287,12 @@ async fn app(
     let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
     let front = crate::front::Front::new(&config.front, &start.clock, own);
     let heartbeat = std::time::Duration::from_secs(config.limits.event_heartbeat_seconds);
+    let (stopping, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let lifetime = mcp::Lifetime {
+        tasks: tasks.clone(),
+        stopping: stopping.clone(),
+        drain: std::time::Duration::from_secs(config.limits.drain_seconds),
+    };
     Ok(App::new(Parts {
         store,
         settings: config.settings.clone(),
@@ -303,7 +310,9 @@ async fn app(
         webhook_id: config.webhook_id.clone(),
         allow_loopback: alone,
         heartbeat: start.heartbeat.unwrap_or(heartbeat),
-        mcp: std::sync::Arc::new(door(reach, address, &config.limits)?),
+        mcp: std::sync::Arc::new(door(reach, address, &config.limits, lifetime)?),
+        stopping,
+        tasks,
         limits: config.limits.clone(),
         #[cfg(feature = "planted")]
         planted: start.planted,
@@ -316,8 +325,13 @@ async fn close(store: Store) {
 }
 
 /// What agents that speak MCP over HTTP come in by. It asks this very server.
-fn door(reach: Reach, address: SocketAddr, limits: &Limits) -> Result<mcp::Door, StartError> {
-    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach, limits);
+fn door(
+    reach: Reach,
+    address: SocketAddr,
+    limits: &Limits,
+    lifetime: mcp::Lifetime,
+) -> Result<mcp::Door, StartError> {
+    let door = mcp::Door::guarded(&mcp::http::own_url(address), reach, limits, lifetime);
     door.map_err(|why| StartError::Mcp(why.to_string()))
 }
 

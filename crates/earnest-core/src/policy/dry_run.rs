@@ -15,7 +15,6 @@ use crate::party::{Agent, Funding, Owner};
 use crate::payer::Dealing;
 use crate::problem::{Reason, Refusal};
 use crate::purchase::{Purchase, PurchaseState};
-use crate::quote::{Price, Quote};
 use crate::tab::limit_accounts;
 use crate::time::{Timestamp, after};
 
@@ -115,7 +114,8 @@ impl Trial<'_> {
             approved: purchase.approval.is_some() && was(purchase) == Verdict::Allowed,
             grant_room: None,
         };
-        let would = match decide(&facts, &quote(purchase), purchase.price_micros, at) {
+        let would = match decide(&facts, &purchase.quoted(after(at, 1)), purchase.price_micros, at)
+        {
             Decision::Allow(_) => Verdict::Allowed,
             Decision::NeedsApproval(_) => Verdict::Waiting,
             Decision::Deny(why) => Verdict::Denied(Box::new(why)),
@@ -202,18 +202,5 @@ fn cost(purchase: &Purchase) -> Micros {
         PurchaseState::Billed => purchase.billed_micros.unwrap_or(purchase.price_micros),
         PurchaseState::Released | PurchaseState::Expired | PurchaseState::Unbilled => Micros::ZERO,
         _ => purchase.price_micros,
-    }
-}
-
-fn quote(purchase: &Purchase) -> Quote {
-    let price = purchase.price_micros;
-    Quote {
-        id: purchase.quote,
-        seller: purchase.seller,
-        listing: purchase.listing.clone(),
-        request: purchase.request.clone(),
-        price: if purchase.up_to { Price::UpTo(price) } else { Price::Fixed(price) },
-        currency: purchase.currency,
-        expires_at: after(purchase.created_at, 1),
     }
 }

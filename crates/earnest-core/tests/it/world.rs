@@ -532,8 +532,7 @@ impl World {
 
     pub fn grant(&self, approval: &Approval, cap: i64, seconds: i64) -> GrantId {
         let id = GrantId::new(self.seed());
-        let until = earnest_core::time::after(self.now(), seconds);
-        self.answer(approval, Verdict::Grant { id, cap: micros(cap), until }).unwrap();
+        self.answer(approval, Verdict::Grant { id, cap: micros(cap), seconds }).unwrap();
         id
     }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use earnest_core::id::PurchaseId;
 use earnest_core::money::Micros;
+use earnest_core::quote::Quote;
 use futures_util::{Stream, StreamExt as _};
 use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
@@ -20,6 +21,31 @@ pub struct PaidFor {
     pub purchase: PurchaseId,
     /// What was held for it: the price, or its ceiling.
     pub held: Micros,
+}
+
+/// What a seller asks for a request that came without payment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It costs this.
+    Priced(Box<Quote>),
+    /// It named no price, and answered. Only a 2xx says that it is free: a 404, a 500, a redirect or
+    /// a 402 without a challenge of ours says nothing of what it would cost.
+    Unpriced(StatusCode),
+}
+
+impl Asked {
+    /// The price, where one was named.
+    pub fn quote(&self) -> Option<&Quote> {
+        match self {
+            Self::Priced(quote) => Some(quote),
+            Self::Unpriced(_) => None,
+        }
+    }
+
+    /// Whether it was served without payment.
+    pub fn is_free(&self) -> bool {
+        matches!(self, Self::Unpriced(status) if status.is_success())
+    }
 }
 
 /// The seller's answer. A status outside 2xx is an answer too; nothing is charged for it.

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-pub use self::answer::{Answer, AnswerStream, PaidFor};
+pub use self::answer::{Answer, AnswerStream, Asked, PaidFor};
 pub use self::error::{BuyError, Payment};
 pub use self::request::BuyRequest;
 use crate::problem::Problem;

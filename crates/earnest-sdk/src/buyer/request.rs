@@ -13,7 +13,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVal
 use http::{Method, StatusCode};
 use url::Url;
 
-use super::{Answer, BuyError, Buyer, Decision, OnApproval, PaidFor, Patience};
+use super::{Answer, Asked, BuyError, Buyer, Decision, OnApproval, PaidFor, Patience};
 use crate::problem::Problem;
 use crate::seller::read_price;
 use crate::setup::{read_answer, seed};
@@ -141,16 +141,18 @@ impl BuyRequest {
         self.wrong.get_or_insert_with(|| Refusal::new(Code::RequestMalformed, why));
     }
 
-    /// Asks for the price and pays nothing: `None` when the resource is free (it was then
-    /// answered).
+    /// Asks for the price and pays nothing. What names no price was answered: [`Asked::is_free`]
+    /// says whether it was served.
     ///
     /// # Errors
     /// When there was no answer, or its quote does not fit the request.
-    pub async fn quote(&self) -> Result<Option<Quote>, BuyError> {
+    pub async fn quote(&self) -> Result<Asked, BuyError> {
         let fit = self.fit()?;
         let response = fit.transmit(None).await.map_err(BuyError::Send)?;
-        let Some(quote) = fit.challenge_of(&response) else { return Ok(None) };
-        Ok(Some(fit.read_quote(quote?)?))
+        let Some(quote) = fit.challenge_of(&response) else {
+            return Ok(Asked::Unpriced(response.status()));
+        };
+        Ok(Asked::Priced(Box::new(fit.read_quote(quote?)?)))
     }
 
     /// Sends the request, and pays for it if it must be paid.

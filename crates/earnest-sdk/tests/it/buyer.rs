@@ -15,7 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use earnest_core::quote::{Price, body_digest};
 use earnest_core::time::{Timestamp, after};
 use earnest_core::voucher::Fate;
-use earnest_sdk::{BuyError, Buyer, OnApproval, Payment, price, wrap};
+use earnest_sdk::{Asked, BuyError, Buyer, OnApproval, Payment, price, wrap};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -187,10 +187,16 @@ async fn tabp_17_asking_for_a_price_pays_nothing() {
     let earnest = Earnest::start().await;
     let shop = weather(&earnest).await;
     let buyer = buyer(&earnest);
-    let quote = buyer.get(&shop.url("/weather")).quote().await.unwrap().unwrap();
+    let asked = buyer.get(&shop.url("/weather")).quote().await.unwrap();
+    let quote = asked.quote().unwrap();
     assert_eq!(quote.price.most().get(), 20_000);
     assert_eq!(quote.request.url, shop.url("/weather"));
-    assert_eq!(buyer.get(&shop.url("/free")).quote().await.unwrap(), None);
+    assert!(!asked.is_free());
+    let free = buyer.get(&shop.url("/free")).quote().await.unwrap();
+    assert_eq!((&free, free.is_free()), (&Asked::Unpriced(StatusCode::OK), true));
+    // What is not there is not free.
+    let gone = buyer.get(&shop.url("/nothing-there")).quote().await.unwrap();
+    assert_eq!((&gone, gone.is_free()), (&Asked::Unpriced(StatusCode::NOT_FOUND), false));
     assert!(shop.seller.shutdown(PATIENCE).await);
     earnest.books(|books| {
         assert!(books.authorizes.is_empty() && books.reports.is_empty() && books.billed.is_empty());
@@ -503,8 +509,8 @@ async fn a_price_up_to_is_bought_with_its_ceiling() {
     })
     .await;
     let buyer = buyer(&earnest);
-    let quote = buyer.get(&shop.url("/x")).quote().await.unwrap().unwrap();
-    assert!(matches!(quote.price, Price::UpTo(_)));
+    let asked = buyer.get(&shop.url("/x")).quote().await.unwrap();
+    assert!(matches!(asked.quote().unwrap().price, Price::UpTo(_)));
     let answer = buyer.get(&shop.url("/x")).send().await.unwrap();
     assert_eq!(answer.paid_for().unwrap().held.get(), 200_000);
     earnest.until("what was named", |books| books.outstanding() == 120_000).await;

@@ -28,6 +28,8 @@ pub enum Cookie {
     SignIn,
     /// Of a browser that looks at a sign-in link: its form counts from there only.
     Form,
+    /// Of a browser that asked for a question before it was signed in: which one.
+    Next,
 }
 
 impl Cookie {
@@ -38,6 +40,8 @@ impl Cookie {
             (Self::SignIn, false) => "earnest",
             (Self::Form, true) => "__Host-earnest-form",
             (Self::Form, false) => "earnest-form",
+            (Self::Next, true) => "__Host-earnest-next",
+            (Self::Next, false) => "earnest-next",
         }
     }
 

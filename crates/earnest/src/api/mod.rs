@@ -278,7 +278,7 @@ async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Respo
     // At every level, so that whatever is logged within says which request it belongs to.
     let span = tracing::error_span!("http", trace, %method, route = shown);
     let within = span.clone();
-    let page = pages::is_page(request.uri().path());
+    let page = pages::page_at(request.uri().path());
     // With a key nothing is kept by caches anyway (RFC 9111, 3.5); with a cookie it may be.
     let by_cookie = request.headers().contains_key(header::COOKIE);
     let mut response = if !acceptable(&request) {
@@ -292,8 +292,8 @@ async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Respo
     if let Some(refusal) = refused(&mut response) {
         let headers = std::mem::take(response.headers_mut());
         response = match page {
-            true => pages::refusal(&app, &refusal, &trace),
-            false => error::render(&refusal, &trace),
+            Some(asked) => pages::refusal(&app, asked, &refusal, &trace),
+            None => error::render(&refusal, &trace),
         };
         // What a handler added beside its refusal, such as `Idempotent-Replayed`.
         for (name, value) in &headers {
@@ -308,7 +308,7 @@ async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Respo
         tracing::info!(status = response.status().as_u16(), took_ms, "answered");
     });
     let headers = response.headers_mut();
-    if page {
+    if page.is_some() {
         pages::protect(headers);
     } else if by_cookie {
         let no_store = HeaderValue::from_static("no-store");

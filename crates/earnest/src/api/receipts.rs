@@ -45,14 +45,14 @@ pub struct ToVerify {
 }
 
 /// What the check says.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct Verdict {
     /// Whether the receipt counts.
-    valid: bool,
+    pub valid: bool,
     /// Why not.
-    error: Option<String>,
+    pub error: Option<String>,
     /// What it states, if it counts.
-    claims: Option<Value>,
+    pub claims: Option<Value>,
 }
 
 /// Checks a receipt, or a seller's lines of one, with the published keys. `earnest receipt verify`

@@ -14,7 +14,7 @@ use earnest_core::settlement::Settlement;
 use earnest_core::tab::Tab;
 use earnest_core::vault::Vault;
 use earnest_store::Page;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -27,7 +27,7 @@ use crate::flow::policy::DryRun;
 const MAX_LISTED: usize = 100;
 
 /// Some of a list.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct List<T: ToSchema> {
     /// In order, newest first unless the route says otherwise.
     pub data: Vec<T>,
@@ -87,7 +87,7 @@ pub struct Problem {
 }
 
 /// A purchase.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct PurchaseView {
     /// Its id.
     pub id: String,
@@ -205,7 +205,7 @@ pub fn purchase_for_seller(row: &Purchase) -> PurchaseView {
 }
 
 /// A question put to an owner.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct ApprovalView {
     /// Its id.
     pub id: String,
@@ -297,7 +297,7 @@ pub fn grant(row: &Grant, used: i64) -> GrantView {
 }
 
 /// A tab.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize, Deserialize, ToSchema)]
 pub struct TabView {
     /// Its id.
     pub id: String,

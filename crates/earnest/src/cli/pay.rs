@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
+use earnest_core::problem::{Code, Refusal};
 use earnest_core::quote::{canonical_url, is_loopback};
 use earnest_sdk::pay::{PayRequest, Paying, pay};
-use earnest_sdk::{Buyer, OnApproval, Payment};
+use earnest_sdk::{Asked, Buyer, OnApproval, Payment};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -149,7 +150,7 @@ fn read_data(text: &str) -> Result<Bytes, Failure> {
     Ok(bytes.into())
 }
 
-/// Says what it would cost.
+/// Says what it would cost. What named no price and was not served either fails: it is not free.
 async fn quote(buyer: &Buyer, request: &PayRequest, style: &Style) -> Result<(), Failure> {
     let mut asking = buyer
         .request(request.method.clone(), &request.url)
@@ -158,15 +159,20 @@ async fn quote(buyer: &Buyer, request: &PayRequest, style: &Style) -> Result<(),
     for (name, value) in &request.headers {
         asking = asking.header(name, value);
     }
-    match asking.quote().await? {
-        Some(quote) => {
+    let asked = asking.quote().await?;
+    match &asked {
+        Asked::Priced(quote) => {
             let row = json!({ "dry_run": true, "quote": quote });
             let words = || format!("would cost {} from {}", quote.price.most(), quote.seller);
             style.object(&row, words)
         }
-        None => {
+        Asked::Unpriced(_) if asked.is_free() => {
             let row = json!({ "dry_run": true, "quote": Value::Null });
             style.object(&row, || "free: it was answered".to_owned())
+        }
+        Asked::Unpriced(status) => {
+            let why = format!("there is no price: the seller answered {status}");
+            Err(Refusal::new(Code::UpstreamFailed, why).into())
         }
     }
 }

@@ -5,14 +5,10 @@ use earnest_core::approval::Approval;
 use earnest_core::id::{ApprovalId, GrantId, OwnerId};
 use earnest_core::money::AmountInput;
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::time::after;
 
 use crate::api::auth::not_here;
 use crate::api::error::{ApiResult, refuse};
 use crate::app::App;
-
-/// The longest grant, in seconds: 30 days.
-pub const MAX_GRANT_SECONDS: i64 = 30 * 24 * 3600;
 
 /// An answer as it was written.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +64,8 @@ pub fn verdict(app: &App, written: Written<'_>) -> ApiResult<Verdict> {
             let cap = written.cap.ok_or_else(|| invalid("a grant needs a `cap`"))?;
             let seconds = written.for_seconds;
             let seconds = seconds.ok_or_else(|| invalid("a grant needs `for_seconds`"))?;
-            if !(1..=MAX_GRANT_SECONDS).contains(&seconds) {
-                return Err(invalid("`for_seconds` is from 1 to 2592000, 30 days"));
-            }
             let cap = cap.price(app.settings.max_price_micros).map_err(Refusal::from)?;
-            let until = after(app.now(), seconds);
-            Ok(Verdict::Grant { id: GrantId::new(app.seed()), cap, until })
+            Ok(Verdict::Grant { id: GrantId::new(app.seed()), cap, seconds })
         }
         _ if bounded => Err(invalid("`cap` and `for_seconds` go with `grant`")),
         "approve" => Ok(Verdict::Approve),

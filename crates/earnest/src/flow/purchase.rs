@@ -67,7 +67,8 @@ fn check_scheme(app: &App, quote: &Quote) -> Result<(), Refusal> {
     Err(Refusal::new(Code::UrlInvalid, "the quoted URL must begin with https://"))
 }
 
-fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
+/// Ids for what the unit of a purchase may need.
+pub fn fresh(app: &App, agent: AgentId, request_id: &str) -> FreshIds {
     let [hold, voucher, tab, carry, approval] = app.seeds();
     let marked = Seed { random: mark(agent, request_id), ..hold };
     FreshIds {

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use earnest_core::quote::body_digest;
 
-/// How long a body is kept.
+/// How long a body is kept: the schema of `paid_fetch` promises it, so it is no setting. Longer than
+/// a purchase is remembered, so that what names a body does not outlive it.
 const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
-/// The most that is kept for one agent, in bytes.
+/// The most that is kept for one agent, in bytes: four answers of the usual largest size.
 const AGENT_BYTES: usize = 32 * 1024 * 1024;
-/// The most that is kept for all, in bytes.
+/// The most that is kept for all, in bytes: four agents that use all of theirs, on a server with
+/// little memory.
 const ALL_BYTES: usize = 128 * 1024 * 1024;
 /// What every address begins with.
 const PREFIX: &str = "earnest://body/";

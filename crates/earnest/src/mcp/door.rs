@@ -4,29 +4,38 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::quote::is_loopback;
 use earnest_sdk::{Buyer, Problem};
 use http::{Method, StatusCode};
 use reqwest::redirect::Policy;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::SAY_WITHIN;
 use super::body::Bodies;
-use super::jobs::Jobs;
+use super::jobs::{Jobs, Lifetime};
 use super::task::Tasks;
 use crate::limits::Limits;
 use crate::outbound::{Outbound, Reach};
 
-/// How long Earnest may take to answer a read.
+/// How long Earnest may take to answer a read; a call that ends sooner gives up sooner.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How long a seller may take with everything.
+/// How long a seller may take with everything: as long as a purchase may be under way after the call
+/// that began it. A voucher lives 120 s, so that a seller begins within that; three minutes more are
+/// for slow work and large answers. What takes longer keeps a place that others wait for.
 const SELLER_WITHIN: Duration = Duration::from_secs(300);
-/// The most buyers that are kept.
+/// The most buyers that are kept: one for each key that bought lately. Past that all are made anew,
+/// which costs each a TLS handshake.
 const MOST_BUYERS: usize = 1024;
 
 /// An agent that calls, with the key it is known by.
@@ -71,6 +80,15 @@ pub(super) enum ApiFailure {
     Unreachable(String),
 }
 
+/// Which bound refused a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// The calls of this agent.
+    Agent,
+    /// The calls of all agents.
+    All,
+}
+
 /// A way in for agents: the tools behind it are the same, whoever mounts it.
 pub struct Door {
     earnest: Url,
@@ -82,6 +100,12 @@ pub struct Door {
     all_places: Arc<Semaphore>,
     /// The most calls of one agent at once, and the most purchases of one agent under way.
     pub(super) calls_per_agent: usize,
+    /// The most calls of all agents at once.
+    pub(super) calls: usize,
+    /// The most purchases of all agents under way.
+    pub(super) purchases: usize,
+    /// The longest a call lasts.
+    pub(super) call_within: Duration,
     /// The largest answer of a seller's that is read.
     pub(super) answer_bytes: usize,
     /// Purchases under way, and those that ended a moment ago.
@@ -104,18 +128,36 @@ impl Door {
     /// # Errors
     /// [`DoorError`].
     pub fn own_machine(earnest_url: &str) -> Result<Self, DoorError> {
-        Self::new(earnest_url, None, &Limits::default())
+        let limits = Limits::default();
+        let lifetime = Lifetime {
+            tasks: TaskTracker::new(),
+            // The client hangs up, and nobody is left who could be told how a purchase ended.
+            stopping: CancellationToken::new(),
+            drain: Duration::ZERO,
+        };
+        Self::new(earnest_url, None, &limits, lifetime)
     }
 
-    /// A door whose fetches this server makes for strangers, through the guarded client.
+    /// A door whose fetches this server makes for strangers, through the guarded client. `lifetime` is
+    /// the server's.
     ///
     /// # Errors
     /// [`DoorError`].
-    pub fn guarded(earnest_url: &str, reach: Reach, limits: &Limits) -> Result<Self, DoorError> {
-        Self::new(earnest_url, Some(Outbound::new(reach)?), limits)
+    pub fn guarded(
+        earnest_url: &str,
+        reach: Reach,
+        limits: &Limits,
+        lifetime: Lifetime,
+    ) -> Result<Self, DoorError> {
+        Self::new(earnest_url, Some(Outbound::new(reach)?), limits, lifetime)
     }
 
-    fn new(earnest_url: &str, guard: Option<Outbound>, limits: &Limits) -> Result<Self, DoorError> {
+    fn new(
+        earnest_url: &str,
+        guard: Option<Outbound>,
+        limits: &Limits,
+        lifetime: Lifetime,
+    ) -> Result<Self, DoorError> {
         let wrong = || DoorError::Url(earnest_url.to_owned());
         let earnest = Url::parse(earnest_url).map_err(|_| wrong())?;
         if earnest.cannot_be_a_base() || earnest.query().is_some() {
@@ -137,23 +179,37 @@ impl Door {
             places: Mutex::default(),
             all_places: Arc::new(Semaphore::new(limits.mcp_calls)),
             calls_per_agent: limits.mcp_calls_per_agent,
+            calls: limits.mcp_calls,
+            purchases: limits.mcp_purchases,
+            call_within: Duration::from_secs(limits.mcp_call_seconds),
             answer_bytes: limits.mcp_answer_bytes,
-            jobs: Jobs::default(),
+            jobs: Jobs::new(limits.mcp_purchases, lifetime),
             bodies: Bodies::default(),
             tasks: Tasks::default(),
         })
     }
 
-    /// A place for one more call of this agent's; none when it has as many under way as it may, or
-    /// all agents together have.
-    pub(super) fn place(&self, caller: &Caller) -> Option<[OwnedSemaphorePermit; 2]> {
+    /// Until when a call that has to be over at `deadline` waits: `wait` at most, and so that it can
+    /// still say how it stands.
+    pub(super) fn until(&self, deadline: Instant, wait: Duration) -> Instant {
+        let now = Instant::now();
+        let last = deadline.checked_sub(SAY_WITHIN).unwrap_or(now);
+        now.checked_add(wait).unwrap_or(last).min(last)
+    }
+
+    /// A place for one more call of this agent's.
+    ///
+    /// # Errors
+    /// When it has as many under way as it may, or all agents together have.
+    pub(super) fn place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Busy> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever has nothing under way needs no entry.
         places.retain(|_, own| own.available_permits() < self.calls_per_agent);
         let own = places.entry(Arc::clone(&caller.agent));
         let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.calls_per_agent)));
-        let own = Arc::clone(own).try_acquire_owned().ok()?;
-        Some([own, Arc::clone(&self.all_places).try_acquire_owned().ok()?])
+        let own = Arc::clone(own).try_acquire_owned().map_err(|_| Busy::Agent)?;
+        let all = Arc::clone(&self.all_places).try_acquire_owned().map_err(|_| Busy::All)?;
+        Ok([own, all])
     }
 
     /// The buyer of a caller for a URL.
@@ -197,22 +253,45 @@ impl Door {
     }
 
     /// Reads something of Earnest's as the caller.
-    pub(super) async fn get(&self, caller: &Caller, path: &str) -> Result<Value, ApiFailure> {
-        self.ask(caller, Method::GET, path, None).await.map(|(_, body)| body)
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        path: &str,
+    ) -> Result<T, ApiFailure> {
+        read(&self.ask(caller, Method::GET, path, None).await?.1)
     }
 
-    /// Asks Earnest something as the caller: a redirect's target, and the body.
-    pub(super) async fn ask(
+    /// Asks Earnest about something as the caller.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        caller: &Caller,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, ApiFailure> {
+        read(&self.ask(caller, Method::POST, path, Some(body)).await?.1)
+    }
+
+    /// Where Earnest points to from there, if it does.
+    pub(super) async fn location(
+        &self,
+        caller: &Caller,
+        path: &str,
+    ) -> Result<Option<String>, ApiFailure> {
+        self.ask(caller, Method::GET, path, None).await.map(|(location, _)| location)
+    }
+
+    /// A redirect's target, and the body.
+    async fn ask(
         &self,
         caller: &Caller,
         method: Method,
         path: &str,
-        body: Option<Value>,
-    ) -> Result<(Option<String>, Value), ApiFailure> {
+        body: Option<&Value>,
+    ) -> Result<(Option<String>, Bytes), ApiFailure> {
         let url = format!("{}{path}", self.earnest.as_str().trim_end_matches('/'));
         let mut request = self.http.request(method, url).bearer_auth(caller.key.as_str());
         if let Some(body) = body {
-            request = request.json(&body);
+            request = request.json(body);
         }
         let unreachable =
             |why: reqwest::Error| ApiFailure::Unreachable(why.without_url().to_string());
@@ -221,15 +300,18 @@ impl Door {
         let location = answer.headers().get(http::header::LOCATION);
         let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
         let bytes = answer.bytes().await.map_err(unreachable)?;
-        if status.is_redirection() {
-            return Ok((location, Value::Null));
+        match status.is_redirection() || status.is_success() {
+            true => Ok((location, bytes)),
+            false => Err(refused(status, &bytes)),
         }
-        if status.is_success() {
-            let body = serde_json::from_slice(&bytes);
-            return Ok((location, body.map_err(|why| ApiFailure::Unreachable(why.to_string()))?));
-        }
-        Err(refused(status, &bytes))
     }
+}
+
+/// An answer as the API's own types have it. One that does not fit is a failure: what it would say of
+/// money is not guessed.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiFailure> {
+    let unreadable = |why| ApiFailure::Unreachable(format!("an answer that cannot be read: {why}"));
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 fn refused(status: StatusCode, bytes: &[u8]) -> ApiFailure {
@@ -244,6 +326,8 @@ mod tests {
     use std::io::Read as _;
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
 
     use super::*;
 
@@ -307,11 +391,16 @@ mod tests {
 
     fn ask(url: &str) {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let door = Door::guarded(url, Reach::Public, &Limits::default()).unwrap();
+        let lifetime = Lifetime {
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            drain: Duration::ZERO,
+        };
+        let door = Door::guarded(url, Reach::Public, &Limits::default(), lifetime).unwrap();
         let caller = Caller::new("agt_1", "ek_agent_x");
         // The buyer asks at the same place, which is no loopback and plain http.
         door.buyer(&caller, "https://seller.example/x").unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { door.get(&caller, "/v1/tabs").await.map(|_| ()).unwrap() });
+        let _: Value = runtime.block_on(async { door.get(&caller, "/v1/tabs").await.unwrap() });
     }
 }

@@ -11,24 +11,21 @@ use earnest_core::authorize::ApprovalNeeded;
 use earnest_core::id::PurchaseId;
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, LocalCode, Refusal};
-use earnest_core::quote::{Price, body_digest};
-use earnest_sdk::{Answer, BuyError, BuyRequest, PaidFor, Payment};
+use earnest_core::quote::{Price, Quote, body_digest};
+use earnest_sdk::{Answer, Asked as Priced, BuyError, BuyRequest, PaidFor, Payment};
 use futures_util::StreamExt as _;
-use http::{HeaderName, Method, header};
-use serde_json::Value;
+use http::{HeaderName, Method, StatusCode, header};
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
+use super::INLINE_BYTES;
 use super::door::{Caller, Door};
 use super::jobs::{JobKey, NotBegun};
-use super::result::{FetchStatus, Fetched, QuoteStatus, Quoted};
+use super::read::money;
+use super::result::{AnswerState, FetchStatus, Fetched, QuoteStatus, Quoted};
 use super::tools::{AskQuote, PaidFetch};
-use super::{INLINE_BYTES, LONGEST_WAIT};
+use crate::api::view::{ApprovalView, PurchaseView};
 use crate::outbound;
-
-/// How often an approval that is waited for is looked at: by a call, and by what waits longer.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LOOK_SELDOM: Duration = Duration::from_secs(3);
 
 /// The headers that an agent may set. What names the connection, the hop or another host is not
 /// among them, nor is anything that passes for a proxy's word.
@@ -121,10 +118,8 @@ pub(super) struct Purchase {
 }
 
 impl Purchase {
-    pub(super) fn new(door: &Arc<Door>, caller: &Caller, args: PaidFetch, wait: Duration) -> Self {
+    pub(super) fn new(door: &Arc<Door>, caller: &Caller, args: PaidFetch, until: Instant) -> Self {
         let key = (Arc::clone(&caller.agent), args.request_id.clone());
-        let now = Instant::now();
-        let until = now.checked_add(wait).unwrap_or(now);
         Self { door: Arc::clone(door), caller: caller.clone(), args, key, until }
     }
 
@@ -141,9 +136,11 @@ impl Purchase {
             if self.door.jobs.tell(&self.key, approval) {
                 return (fetched, true);
             }
-            let state = self.door.answered(&self.caller, approval, self.until).await;
-            if state.is_none_or(|state| state == "waiting") {
-                return (fetched, false);
+            let answered = self.door.answered(&self.caller, approval, self.until);
+            // The question as it was asked is still true of one that cannot be read now.
+            match timeout_at(self.until, answered).await {
+                Ok(Ok(seen)) if seen.state != AnswerState::Waiting => {}
+                _ => return (fetched, false),
             }
         }
     }
@@ -174,59 +171,39 @@ impl Purchase {
                 return Arc::new(fetched.why(Code::IdempotencyConflict.as_str(), None, why));
             }
             Err(NotBegun::TooMany) => {
-                let why = format!("{most} purchases are under way");
-                let text = format!("Nothing was charged: {why}; try again in a second.");
-                let mut fetched = Fetched::new(FetchStatus::FailedNotCharged, id, text);
-                fetched.retry_after_s = Some(1);
-                return Arc::new(fetched.why(Code::RateLimited.as_str(), None, &why));
+                let why =
+                    format!("{most} purchases of this agent are under way, as many as may be");
+                return Arc::new(busy(id, &why));
+            }
+            Err(NotBegun::AllBusy) => {
+                let most = self.door.purchases;
+                let why =
+                    format!("{most} purchases of all agents are under way, as many as may be");
+                return Arc::new(busy(id, &why));
             }
         };
-        match tokio::time::timeout_at(self.until, waiting.ended()).await {
+        match timeout_at(self.until, waiting.ended()).await {
             Ok(fetched) => {
                 self.door.jobs.said(&self.key, &fetched);
                 fetched
             }
-            Err(_) => {
-                let text = "Still under way: call paid_fetch again with the same request_id and \
-                            arguments to get the answer."
-                    .to_owned();
-                let mut fetched = Fetched::new(FetchStatus::InProgress, id, text);
-                fetched.retry_after_s = Some(1);
-                Arc::new(fetched)
-            }
+            Err(_) => Arc::new(Fetched::in_progress(id)),
         }
     }
+}
+
+/// No place for another purchase.
+fn busy(id: &str, why: &str) -> Fetched {
+    let text = format!("Nothing was charged: {why}; try again in a few seconds.");
+    let fetched = Fetched::new(FetchStatus::FailedNotCharged, id, text);
+    Fetched { retry_after_s: Some(5), ..fetched.why(Code::RateLimited.as_str(), None, why) }
 }
 
 impl Door {
-    /// How an approval stands once it is answered, or when the time is over; none if it cannot be
-    /// read.
-    async fn answered(&self, caller: &Caller, approval: &str, until: Instant) -> Option<String> {
-        loop {
-            let view = self.get(caller, &format!("/v1/approvals/{approval}")).await.ok()?;
-            let state = text_of(&view, "status")?;
-            let now = Instant::now();
-            let long = until.saturating_duration_since(now) > LONGEST_WAIT;
-            let next = now.checked_add(if long { LOOK_SELDOM } else { LOOK_EVERY })?;
-            if state != "waiting" || next > until {
-                return Some(state);
-            }
-            tokio::time::sleep_until(next).await;
-        }
-    }
-
-    async fn purchase(&self, caller: &Caller, id: PurchaseId) -> Option<Value> {
+    /// A purchase as it stands; none where that cannot be read.
+    async fn purchase(&self, caller: &Caller, id: PurchaseId) -> Option<PurchaseView> {
         self.get(caller, &format!("/v1/purchases/{id}")).await.ok()
     }
-}
-
-pub(super) fn text_of(view: &Value, name: &str) -> Option<String> {
-    view.get(name)?.as_str().map(str::to_owned)
-}
-
-/// An amount of a view.
-pub(super) fn amount_of(view: &Value, name: &str) -> Option<Micros> {
-    Micros::new(view.get(name)?.as_i64()?).ok()
 }
 
 /// Buys one thing, from the first request to what came of it.
@@ -271,6 +248,11 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
                 .await;
         }
     };
+    if let (Some(paid_for), false) = (paid_for, status.is_success())
+        && let Some(before) = bought_before(door, caller, id, paid_for.purchase).await
+    {
+        return Fetched { http_status: Some(status.as_u16()), ..before };
+    }
     let mut fetched = match (paid_for, status.is_success()) {
         (_, false) => {
             let why = format!("the seller answered {status}");
@@ -284,6 +266,7 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
         }
         (Some(paid_for), true) => bought(door, caller, id, paid_for).await,
     };
+    fetched.delivered = (fetched.status == FetchStatus::Paid).then_some(true);
     fetched.purchase = paid_for.map(|paid_for| paid_for.purchase.to_string());
     fetched.http_status = Some(status.as_u16());
     fetched.content_type = kind;
@@ -293,13 +276,11 @@ async fn deliver(door: &Door, caller: &Caller, id: &str, answer: Answer) -> Fetc
 
 async fn bought(door: &Door, caller: &Caller, id: &str, paid_for: PaidFor) -> Fetched {
     let PaidFor { purchase, held } = paid_for;
-    let view = door.purchase(caller, purchase).await.unwrap_or_default();
-    let up_to = view.get("up_to").and_then(Value::as_bool).unwrap_or_default();
-    let at_most = if up_to { "at most " } else { "" };
+    // Where that cannot be read, what was held is a ceiling at least.
+    let up_to = door.purchase(caller, purchase).await.map(|view| view.up_to);
+    let at_most = if up_to.unwrap_or(true) { "at most " } else { "" };
     let text = format!("Paid {at_most}{held} for it; nothing more to do.");
-    let mut fetched = Fetched::new(FetchStatus::Paid, id, text).price(held);
-    fetched.up_to = Some(up_to);
-    fetched
+    Fetched { up_to, ..Fetched::new(FetchStatus::Paid, id, text).price(held) }
 }
 
 /// The whole answer, if it is not too large.
@@ -338,6 +319,12 @@ async fn failed(door: &Door, caller: &Caller, id: &str, most: Micros, error: Buy
     let detail = detail_of(&error);
     let why = |status, text| Fetched::new(status, id, text).why(&code, reason.as_deref(), &detail);
     let purchase = error.purchase();
+    // That a voucher did not arrive or was refused says nothing of one before it.
+    if let (Some(purchase), Payment::No) = (purchase, error.paid())
+        && let Some(before) = bought_before(door, caller, id, purchase).await
+    {
+        return before.why(&code, reason.as_deref(), &detail);
+    }
     let mut fetched = match error {
         BuyError::ApprovalNeeded(waiting) => return asked(door, caller, id, &waiting).await,
         BuyError::Denied { problem, .. } => {
@@ -381,8 +368,8 @@ fn detail_of(error: &BuyError) -> String {
 /// The owner has to answer first.
 async fn asked(door: &Door, caller: &Caller, id: &str, waiting: &ApprovalNeeded) -> Fetched {
     let approval = waiting.approval_id.to_string();
-    let view = door.get(caller, &format!("/v1/approvals/{approval}")).await.unwrap_or_default();
-    let amount = amount_of(&view, "amount_micros");
+    let view = door.get::<ApprovalView>(caller, &format!("/v1/approvals/{approval}")).await.ok();
+    let amount = view.and_then(|view| money(view.amount_micros).ok());
     let of = amount.map(|amount| format!(" of {amount}")).unwrap_or_default();
     let text = format!(
         "Nothing is charged yet: the owner has to approve this purchase{of} at {}; show them that \
@@ -403,6 +390,29 @@ async fn asked(door: &Door, caller: &Caller, id: &str, waiting: &ApprovalNeeded)
     fetched
 }
 
+/// The purchase was made under this id before, and paid for: what a seller says now of a voucher of it
+/// changes nothing. None where it was not, or that cannot be read.
+async fn bought_before(
+    door: &Door,
+    caller: &Caller,
+    id: &str,
+    purchase: PurchaseId,
+) -> Option<Fetched> {
+    billed(id, &door.purchase(caller, purchase).await?)
+}
+
+/// A purchase that is paid for, and whose answer is not here.
+fn billed(id: &str, view: &PurchaseView) -> Option<Fetched> {
+    let billed = view.billed_micros.filter(|_| view.status == "billed")?;
+    let billed = money(billed).ok()?;
+    let text = format!(
+        "It was bought under this request_id for {billed} and is not charged again; the seller \
+         delivers it once, and this result holds no copy."
+    );
+    let fetched = Fetched::new(FetchStatus::Paid, id, text).price(billed);
+    Some(Fetched { delivered: Some(false), purchase: Some(view.id.clone()), ..fetched })
+}
+
 /// A voucher went out and the answer is not here. Earnest may know already what became of it; what
 /// it does not know stays unknown.
 async fn unknown(
@@ -414,19 +424,14 @@ async fn unknown(
     detail: &str,
 ) -> Fetched {
     let view = match purchase {
-        Some(purchase) => door.purchase(caller, purchase).await.unwrap_or_default(),
-        None => Value::Null,
+        Some(purchase) => door.purchase(caller, purchase).await,
+        None => None,
     };
-    let state = text_of(&view, "status").unwrap_or_default();
-    let mut fetched = match (state.as_str(), amount_of(&view, "billed_micros")) {
-        ("billed", Some(billed)) => {
-            let text = format!(
-                "It was bought under this request_id for {billed} and is not charged again; the \
-                 seller delivers it once, and this call got no copy."
-            );
-            Fetched::new(FetchStatus::Paid, id, text).price(billed)
-        }
-        ("released" | "expired" | "unbilled", _) => {
+    if let Some(before) = view.as_ref().and_then(|view| billed(id, view)) {
+        return before.why(code, None, detail);
+    }
+    let mut fetched = match view.as_ref().map(|view| view.status.as_str()) {
+        Some("released" | "expired" | "unbilled") => {
             let text = format!("Nothing was charged: {detail}; use a new request_id to buy it.");
             Fetched::new(FetchStatus::FailedNotCharged, id, text)
         }
@@ -452,60 +457,60 @@ pub(super) async fn quote(door: &Door, caller: &Caller, args: &AskQuote) -> Quot
         headers: args.headers.as_ref(),
         body: args.body.as_deref(),
     };
-    let empty = |status, text| Quoted {
-        status,
-        amount_micros: None,
-        currency: None,
-        up_to: None,
-        seller: None,
-        listing: None,
-        expires_at: None,
-        code: None,
-        detail: None,
-        text,
-    };
-    let no = |code: &str, detail: &str| Quoted {
-        code: Some(code.to_owned()),
-        detail: Some(detail.to_owned()),
-        ..empty(QuoteStatus::Failed, format!("There is no price: {detail}."))
-    };
     // A price is asked for with what has no effect where there turns out to be none.
     if asked
         .method()
         .is_ok_and(|method| ![Method::GET, Method::HEAD, Method::POST].contains(&method))
     {
-        return no(Code::MethodNotAllowed.as_str(), "quote asks with GET, HEAD or POST");
+        let why = "quote asks with GET, HEAD or POST";
+        return Quoted::failed(Code::MethodNotAllowed.as_str(), why);
     }
     let request = match asked.request(door, caller) {
         Ok(request) => request,
-        Err(refusal) => return no(refusal.code.as_str(), &refusal.detail),
+        Err(refusal) => return Quoted::failed(refusal.code.as_str(), &refusal.detail),
     };
     match request.quote().await {
-        Ok(Some(quote)) => {
-            let (up_to, most) = (matches!(quote.price, Price::UpTo(_)), quote.price.most());
-            let at_most = if up_to { "at most " } else { "" };
-            let text = format!(
-                "It costs {at_most}{most}; to buy it, call paid_fetch with a max_price of at least \
-                 {most} and a request_id of your own."
-            );
-            Quoted {
-                amount_micros: Some(most.get()),
-                currency: Some(quote.currency.to_string()),
-                up_to: Some(up_to),
-                seller: Some(quote.seller.to_string()),
-                listing: Some(quote.listing),
-                expires_at: Some(quote.expires_at.to_string()),
-                ..empty(QuoteStatus::Priced, text)
-            }
-        }
-        Ok(None) => Quoted {
-            amount_micros: Some(0),
-            ..empty(QuoteStatus::Free, "It is free; fetch it with paid_fetch.".to_owned())
-        },
+        Ok(Priced::Priced(quote)) => priced(&quote),
+        Ok(Priced::Unpriced(status)) => unpriced(status),
         Err(BuyError::Send(source)) => {
             let refusal = Refusal::from(outbound::failed(&source));
-            no(refusal.code.as_str(), &refusal.detail)
+            Quoted::failed(refusal.code.as_str(), &refusal.detail)
         }
-        Err(error) => no(error.code(), &detail_of(&error)),
+        Err(error) => Quoted::failed(error.code(), &detail_of(&error)),
     }
+}
+
+fn priced(quote: &Quote) -> Quoted {
+    let (up_to, most) = (matches!(quote.price, Price::UpTo(_)), quote.price.most());
+    let at_most = if up_to { "at most " } else { "" };
+    let text = format!(
+        "It costs {at_most}{most}; to buy it, call paid_fetch with a max_price of at least {most} and \
+         a request_id of your own."
+    );
+    Quoted {
+        amount_micros: Some(most.get()),
+        currency: Some(quote.currency.to_string()),
+        up_to: Some(up_to),
+        seller: Some(quote.seller.to_string()),
+        listing: Some(quote.listing.clone()),
+        expires_at: Some(quote.expires_at.to_string()),
+        ..Quoted::new(QuoteStatus::Priced, text)
+    }
+}
+
+/// An answer without a price: only what was served is free.
+fn unpriced(status: StatusCode) -> Quoted {
+    let http_status = Some(status.as_u16());
+    if status.is_success() {
+        let text = "It is free; fetch it with paid_fetch.".to_owned();
+        let free = Quoted::new(QuoteStatus::Free, text);
+        return Quoted { amount_micros: Some(0), http_status, ..free };
+    }
+    let why = match status {
+        StatusCode::PAYMENT_REQUIRED => {
+            "the seller answered 402 without a price that can be paid here".to_owned()
+        }
+        status => format!("the seller answered {status}, and named no price"),
+    };
+    Quoted { http_status, ..Quoted::failed(Code::UpstreamFailed.as_str(), &why) }
 }

@@ -45,7 +45,7 @@ pub fn own_url(listens: SocketAddr) -> String {
 
 /// The route, for the API's router.
 pub fn routes(app: &App) -> Router<App> {
-    // Hosts, origins and Accept are judged by the guard, before the key.
+    // Hosts and origins are judged by the guard, before the key; Accept and the rest after it.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -110,8 +110,9 @@ async fn admit(app: &App, request: Request) -> Result<(Request, Value), Response
     if !streams {
         parts.extensions.insert(JsonOnly);
     }
-    // Sessions are none of ours: one from another life means nothing.
+    // Sessions are none of ours: one from another life means nothing. The key has done its work.
     parts.headers.remove("mcp-session-id");
+    parts.headers.remove(header::AUTHORIZATION);
     Ok((Request::from_parts(parts, Body::from(bytes)), message))
 }
 

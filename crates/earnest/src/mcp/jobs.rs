@@ -8,16 +8,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::result::{FetchStatus, Fetched};
 
-/// How long what was paid for is kept, for a client that lost the answer.
+/// How long what was paid for is kept, for a client that lost the answer: clients that were cut off
+/// come back within minutes. The bodies it names are kept a little longer.
 const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
-/// The most ended purchases that are kept, for one agent and for all.
+/// The most ended purchases that are kept, for one agent and for all. Each holds a body of up to
+/// 64 kB, a third more in base64: 5 MiB for one agent, 90 MiB for all.
 const KEPT_PER_AGENT: usize = 64;
 const KEPT: usize = 1024;
-/// The most questions that are remembered as told.
+/// The most questions that are remembered as told: about a megabyte. Past that all are forgotten, and
+/// an agent is told of one a second time at once instead of after a wait.
 const MOST_TOLD: usize = 10_000;
 
 /// An agent and its name for what it buys.
@@ -34,13 +39,38 @@ struct Job {
 pub(super) enum NotBegun {
     /// Another thing is being bought under the same id.
     Conflict,
-    /// The agent has as many under way as it may.
+    /// The agent has as many under way as one may.
     TooMany,
+    /// All agents together have as many under way as they may.
+    AllBusy,
+}
+
+/// How purchases under way end with the process that makes them.
+#[derive(Clone, Debug)]
+pub struct Lifetime {
+    /// What goes on after its request was answered, and is waited for before the books are closed.
+    pub tasks: TaskTracker,
+    /// Cancelled when the process stops.
+    pub stopping: CancellationToken,
+    /// How long purchases under way may take after that.
+    pub drain: Duration,
+}
+
+impl Lifetime {
+    /// Comes when what is under way has to be given up.
+    async fn over(self) {
+        self.stopping.cancelled().await;
+        tokio::time::sleep(self.drain).await;
+    }
 }
 
 /// See the module.
-#[derive(Default)]
-pub(super) struct Jobs(Mutex<State>);
+pub(super) struct Jobs {
+    state: Mutex<State>,
+    /// A place for each purchase under way, held until it has ended.
+    places: Arc<Semaphore>,
+    lifetime: Lifetime,
+}
 
 #[derive(Default)]
 struct State {
@@ -64,8 +94,13 @@ impl Waiting {
 }
 
 impl Jobs {
+    /// None yet, and at most so many at once.
+    pub(super) fn new(most: usize, lifetime: Lifetime) -> Self {
+        Self { state: Mutex::default(), places: Arc::new(Semaphore::new(most)), lifetime }
+    }
+
     /// The purchase of that name: the one under way or just ended, or a new one that `start` runs if
-    /// its agent has fewer than `most` under way.
+    /// its agent has fewer than `most` under way, and all agents have fewer than they may.
     pub(super) fn join<F>(
         &self,
         key: &JobKey,
@@ -76,7 +111,7 @@ impl Jobs {
     where
         F: Future<Output = Fetched> + Send + 'static,
     {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.sweep(&key.0);
         if let Some(job) = state.jobs.get(key) {
             let running = job.ending.borrow().is_none();
@@ -91,13 +126,21 @@ impl Jobs {
         if own.filter(|(_, job)| job.ending.borrow().is_none()).count() >= most {
             return Err(NotBegun::TooMany);
         }
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| NotBegun::AllBusy)?;
         let (sender, ending) = watch::channel(None);
-        let work = start();
+        let (work, over) = (start(), self.lifetime.clone().over());
         let work = async move {
-            let fetched = Arc::new(work.await);
-            sender.send_replace(Some((Instant::now(), fetched)));
+            // Given up, it is in the books as far as it came; the same id finds it there.
+            tokio::select! {
+                fetched = work => {
+                    sender.send_replace(Some((Instant::now(), Arc::new(fetched))));
+                }
+                () = over => tracing::warn!("a purchase over MCP was cut off: it did not end in time"),
+            }
+            drop(place);
         };
-        tokio::spawn(tracing::Instrument::in_current_span(work));
+        self.lifetime.tasks.spawn(tracing::Instrument::in_current_span(work));
         state.jobs.insert(key.clone(), Job { fingerprint, ending: ending.clone() });
         Ok(Waiting(ending))
     }
@@ -107,7 +150,7 @@ impl Jobs {
         if fetched.status == FetchStatus::Paid {
             return;
         }
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let this = state.jobs.get(key).is_some_and(|job| {
             let ending = job.ending.borrow();
             ending.as_ref().is_some_and(|(_, ended)| Arc::ptr_eq(ended, fetched))
@@ -119,7 +162,7 @@ impl Jobs {
 
     /// Whether this is the first time that the agent is told of this question.
     pub(super) fn tell(&self, key: &JobKey, approval: &str) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.told.len() >= MOST_TOLD {
             state.told.clear();
         }

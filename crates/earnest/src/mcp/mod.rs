@@ -6,8 +6,9 @@
 //! differ in one thing, who fetches: on stdio the agent's own machine, on `/mcp` this server,
 //! through the [guarded client](crate::outbound).
 //!
-//! No call lasts longer than 25 s. What takes longer goes on, and is found again by its
-//! `request_id`, whichever connection asks. A connection holds no state of its own.
+//! No call lasts longer than 25 s, or less where it is set so: one bound stands around every tool. A
+//! purchase that takes longer goes on, and is found again by its `request_id`, whichever connection
+//! asks. A connection holds no state of its own.
 
 mod body;
 mod door;
@@ -25,10 +26,13 @@ mod tools;
 use std::time::Duration;
 
 pub use self::door::{Caller, Door};
+pub use self::jobs::Lifetime;
 pub use self::server::Server;
 
-/// The longest a call waits.
+/// The longest a call may ask to wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
+/// What a wait leaves of its call, for saying how it stands.
+const SAY_WITHIN: Duration = Duration::from_millis(500);
 /// How long a call waits unless it says.
 const USUAL_WAIT: Duration = Duration::from_secs(20);
 /// How often a client that asked for progress hears of it.

@@ -1,24 +1,29 @@
-//! The tools that only read: the tab, an approval, a receipt.
+//! The tools that only read: the tab, an approval, a receipt. What Earnest answers is read as the
+//! API's own types: an answer that does not fit is a failure and never an amount.
 
 use std::time::Duration;
 
 use earnest_core::id::{ApprovalId, PurchaseId};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, LocalCode};
-use http::Method;
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use earnest_core::receipt::Claims;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
+use super::LONGEST_WAIT;
 use super::door::{ApiFailure, Caller, Door};
-use super::fetch::{amount_of, text_of};
 use super::result::{
     AnswerState, ApprovalStatus, ReceiptState, ReceiptStatus, TabState, TabStatus,
 };
 use super::tools::AskReceipt;
+use crate::api::receipts::Verdict;
+use crate::api::view::{ApprovalView, List, PurchaseView, TabView};
 
-/// How often an approval that is waited for is looked at.
+/// How often an approval that is waited for is looked at: by a call, and by what waits longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How many of its latest purchases an agent is told of.
+const LOOK_SELDOM: Duration = Duration::from_secs(3);
+/// How many of its latest purchases an agent is told of; the schema names the number.
 const LATEST: usize = 50;
 
 /// Why something could not be read: a code and a sentence.
@@ -32,176 +37,173 @@ fn why(failure: ApiFailure) -> (String, String) {
     }
 }
 
-fn rows(list: &Value) -> impl Iterator<Item = &Value> {
-    list.get("data").and_then(Value::as_array).into_iter().flatten()
+/// An amount that Earnest named.
+pub(super) fn money(micros: i64) -> Result<Micros, ApiFailure> {
+    Micros::new(micros)
+        .map_err(|_| ApiFailure::Unreachable(format!("an amount that is none: {micros}")))
+}
+
+/// An approval as it was seen.
+pub(super) struct Seen {
+    pub(super) state: AnswerState,
+    amount: Micros,
+    view: ApprovalView,
+}
+
+impl Seen {
+    fn of(view: ApprovalView) -> Result<Self, ApiFailure> {
+        let state = match view.status.as_str() {
+            "waiting" => AnswerState::Waiting,
+            "approved" => AnswerState::Approved,
+            "denied" => AnswerState::Denied,
+            "consumed" => AnswerState::Consumed,
+            "expired" => AnswerState::Expired,
+            other => {
+                let why = format!("an approval in a state that is not known here: `{other}`");
+                return Err(ApiFailure::Unreachable(why));
+            }
+        };
+        Ok(Self { state, amount: money(view.amount_micros)?, view })
+    }
+}
+
+impl Door {
+    /// An approval once it is answered, or as it was seen last before `until`.
+    pub(super) async fn answered(
+        &self,
+        caller: &Caller,
+        approval: &str,
+        until: Instant,
+    ) -> Result<Seen, ApiFailure> {
+        let path = format!("/v1/approvals/{approval}");
+        let look = || async { Seen::of(self.get(caller, &path).await?) };
+        let mut seen = look().await?;
+        loop {
+            let now = Instant::now();
+            let long = until.saturating_duration_since(now) > LONGEST_WAIT;
+            let next = now.checked_add(if long { LOOK_SELDOM } else { LOOK_EVERY });
+            let next = next.filter(|next| seen.state == AnswerState::Waiting && *next <= until);
+            let Some(next) = next else { return Ok(seen) };
+            tokio::time::sleep_until(next).await;
+            match timeout_at(until, look()).await {
+                Ok(newer) => seen = newer?,
+                Err(_) => return Ok(seen),
+            }
+        }
+    }
 }
 
 /// The owner's open tab, and what of the caller's own waits or is under way.
 pub(super) async fn tab(door: &Door, caller: &Caller) -> TabStatus {
-    let empty = |status, text| TabStatus {
-        status,
-        tab: None,
-        currency: None,
-        owed_micros: None,
-        held_micros: None,
-        captured_micros: None,
-        waiting_request_ids: None,
-        waiting_approval_ids: None,
-        held_request_ids: None,
-        code: None,
-        detail: None,
-        text,
-    };
     let own = format!("/v1/purchases?limit={LATEST}");
     let read = async {
-        let tabs = door.get(caller, "/v1/tabs?limit=10").await?;
-        Ok((tabs, door.get(caller, &own).await?))
+        let tabs = door.get::<List<TabView>>(caller, "/v1/tabs?limit=10");
+        let purchases = door.get::<List<PurchaseView>>(caller, &own);
+        let (tabs, purchases) = tokio::try_join!(tabs, purchases)?;
+        tab_of(&tabs.data, &purchases.data)
     };
-    let (tabs, purchases) = match read.await {
-        Ok(read) => read,
-        Err(failure) => {
-            let (code, detail) = why(failure);
-            let text = format!("The tab could not be read: {detail}.");
-            let status = empty(TabState::Failed, text);
-            return TabStatus { code: Some(code), detail: Some(detail), ..status };
-        }
-    };
-    let in_state = |state: &str, member: &str| -> Vec<String> {
-        let meant = rows(&purchases).filter(|row| text_of(row, "status").as_deref() == Some(state));
-        meant.map(|row| text_of(row, member).unwrap_or_default()).collect()
-    };
-    let waiting = in_state("waiting", "request_id");
-    let waits = match waiting.len() {
+    read.await.unwrap_or_else(|failure| {
+        let (code, detail) = why(failure);
+        TabStatus::failed(&code, &detail)
+    })
+}
+
+fn tab_of(tabs: &[TabView], purchases: &[PurchaseView]) -> Result<TabStatus, ApiFailure> {
+    let in_state = |state: &'static str| purchases.iter().filter(move |row| row.status == state);
+    let ids = |state| in_state(state).map(|row| row.request_id.clone()).collect::<Vec<_>>();
+    let waits = match in_state("waiting").count() {
         0 => "nothing of yours waits for the owner".to_owned(),
+        1 => "1 of your purchases waits for the owner".to_owned(),
         n => format!("{n} of your purchases wait for the owner"),
     };
-    let open = rows(&tabs).find(|tab| text_of(tab, "status").as_deref() == Some("open"));
-    let status = match open {
+    let status = match tabs.iter().find(|tab| tab.status == "open") {
         Some(tab) => {
-            let amount = |name| amount_of(tab, name);
-            let owed = amount("owed_micros").unwrap_or(Micros::ZERO);
-            let held = amount("held_micros").unwrap_or(Micros::ZERO);
+            let (owed, held) = (money(tab.owed_micros)?, money(tab.held_micros)?);
             let text = format!("{owed} is owed on the open tab and {held} held; {waits}.");
             TabStatus {
-                tab: text_of(tab, "id"),
+                tab: Some(tab.id.clone()),
                 currency: Some("USD".to_owned()),
                 owed_micros: Some(owed.get()),
                 held_micros: Some(held.get()),
-                captured_micros: amount("captured_micros").map(Micros::get),
-                ..empty(TabState::Open, text)
+                captured_micros: Some(money(tab.captured_micros)?.get()),
+                ..TabStatus::new(TabState::Open, text)
             }
         }
-        None => empty(TabState::NoOpenTab, format!("No tab is open: nothing is owed; {waits}.")),
+        None => {
+            let text = format!("No tab is open: nothing is bought on credit now; {waits}.");
+            TabStatus::new(TabState::NoOpenTab, text)
+        }
     };
-    TabStatus {
-        waiting_request_ids: Some(waiting),
-        waiting_approval_ids: Some(in_state("waiting", "approval_id")),
-        held_request_ids: Some(in_state("held", "request_id")),
+    let approvals = in_state("waiting").map(|row| row.approval_id.clone().unwrap_or_default());
+    Ok(TabStatus {
+        waiting_request_ids: Some(ids("waiting")),
+        waiting_approval_ids: Some(approvals.collect()),
+        held_request_ids: Some(ids("held")),
         ..status
-    }
+    })
 }
 
-/// How an approval stands; waits for the answer as long as the caller likes.
+/// How an approval stands; waits until then for the answer.
 pub(super) async fn approval(
     door: &Door,
     caller: &Caller,
     approval_id: &str,
-    wait: Duration,
+    until: Instant,
 ) -> ApprovalStatus {
-    let empty = |status, text| ApprovalStatus {
-        status,
-        approval_id: approval_id.to_owned(),
-        amount_micros: None,
-        currency: None,
-        url: None,
-        expires_at: None,
-        retry_after_s: None,
-        detail: None,
-        code: None,
-        text,
-    };
-    let no = |code: String, detail: String| ApprovalStatus {
-        code: Some(code),
-        detail: Some(detail.clone()),
-        ..empty(AnswerState::Failed, format!("The approval could not be read: {detail}."))
-    };
     // What stands in a path of ours is one of our ids.
     let Ok(id) = approval_id.parse::<ApprovalId>() else {
-        return no(Code::NotFound.as_str().to_owned(), "that is not an approval_id".to_owned());
+        let why = "that is not an approval_id";
+        return ApprovalStatus::failed(approval_id, Code::NotFound.as_str(), why);
     };
-    let until = Instant::now().checked_add(wait);
-    let view = loop {
-        match door.get(caller, &format!("/v1/approvals/{id}")).await {
-            Err(failure) => {
-                let (code, detail) = why(failure);
-                return no(code, detail);
-            }
-            Ok(view) => {
-                let waits = text_of(&view, "status").as_deref() == Some("waiting");
-                let next = Instant::now().checked_add(LOOK_EVERY);
-                match next.filter(|next| waits && until.is_some_and(|until| *next <= until)) {
-                    Some(next) => tokio::time::sleep_until(next).await,
-                    None => break view,
-                }
-            }
+    match door.answered(caller, &id.to_string(), until).await {
+        Ok(seen) => approval_of(approval_id, seen),
+        Err(failure) => {
+            let (code, detail) = why(failure);
+            ApprovalStatus::failed(approval_id, &code, &detail)
         }
-    };
-    let amount = amount_of(&view, "amount_micros").unwrap_or(Micros::ZERO);
-    let (state, text) = match text_of(&view, "status").as_deref() {
-        Some("approved") => {
-            (AnswerState::Approved, "call paid_fetch again with the same request_id".to_owned())
+    }
+}
+
+fn approval_of(approval_id: &str, seen: Seen) -> ApprovalStatus {
+    let Seen { state, amount, view } = seen;
+    let (word, next) = match state {
+        AnswerState::Approved => {
+            ("The owner approved", "call paid_fetch again with the same request_id")
         }
-        Some("denied") => (AnswerState::Denied, "do not buy it".to_owned()),
-        Some("consumed") => (AnswerState::Consumed, "it was bought already".to_owned()),
-        Some("expired") => {
-            let next = "call paid_fetch again with the same request_id to ask anew";
-            (AnswerState::Expired, next.to_owned())
+        AnswerState::Denied => ("The owner denied", "do not buy it"),
+        AnswerState::Consumed => ("The owner approved", "it was bought already"),
+        AnswerState::Expired => (
+            "Nobody answered in time about",
+            "call paid_fetch again with the same request_id to ask anew",
+        ),
+        AnswerState::Waiting | AnswerState::Failed => {
+            ("The owner has not answered about", "ask again, or remind the owner")
         }
-        _ => (AnswerState::Waiting, "ask again, or remind the owner".to_owned()),
-    };
-    let word = match state {
-        AnswerState::Approved => "The owner approved",
-        AnswerState::Denied => "The owner denied",
-        AnswerState::Consumed => "The owner approved",
-        AnswerState::Expired => "Nobody answered in time about",
-        AnswerState::Waiting | AnswerState::Failed => "The owner has not answered about",
     };
     ApprovalStatus {
         amount_micros: Some(amount.get()),
-        currency: text_of(&view, "currency"),
-        url: text_of(&view, "url"),
-        expires_at: text_of(&view, "expires_at"),
+        currency: Some(view.currency),
+        url: Some(view.url),
+        expires_at: Some(view.expires_at),
         retry_after_s: (state == AnswerState::Waiting).then_some(5),
-        detail: text_of(&view, "why"),
-        ..empty(state, format!("{word} the purchase of {amount}: {text}."))
+        detail: Some(view.why),
+        ..ApprovalStatus::new(
+            state,
+            approval_id,
+            format!("{word} the purchase of {amount}: {next}."),
+        )
     }
 }
 
-fn receipt_status(status: ReceiptState, text: String) -> ReceiptStatus {
-    ReceiptStatus {
-        status,
-        receipt_id: None,
-        issuer: None,
-        mode: None,
-        tab: None,
-        captured_micros: None,
-        currency: None,
-        paypal_capture: None,
-        purchases: None,
-        code: None,
-        detail: None,
-        text,
-    }
+fn no_receipt(failure: ApiFailure) -> ReceiptStatus {
+    let (code, detail) = why(failure);
+    ReceiptStatus::failed(&code, &detail)
 }
 
-/// A receipt that cannot be had.
-fn no_receipt(status: ReceiptState, code: &str, detail: &str) -> ReceiptStatus {
-    let text = format!("There is no receipt to rely on: {detail}.");
-    ReceiptStatus {
-        code: Some(code.to_owned()),
-        detail: Some(detail.to_owned()),
-        ..receipt_status(status, text)
-    }
+/// What stands at the address of a receipt.
+#[derive(Deserialize)]
+struct Shown {
+    receipt: String,
 }
 
 /// Checks a receipt with the keys of this Earnest. Addresses lead to this Earnest only: their host
@@ -209,13 +211,13 @@ fn no_receipt(status: ReceiptState, code: &str, detail: &str) -> ReceiptStatus {
 pub(super) async fn receipt(door: &Door, caller: &Caller, args: AskReceipt) -> ReceiptStatus {
     let token = match args {
         AskReceipt { receipt: Some(receipt), url: None, purchase: None } => {
-            return verify(door, caller, receipt).await;
+            return verify(door, caller, &receipt).await;
         }
         AskReceipt { receipt: None, url: Some(url), purchase: None } => match token_of(&url) {
             Some(token) => token,
             None => {
                 let why = "that is not the address of a receipt, …/r/…";
-                return no_receipt(ReceiptState::Failed, Code::UrlInvalid.as_str(), why);
+                return ReceiptStatus::failed(Code::UrlInvalid.as_str(), why);
             }
         },
         AskReceipt { receipt: None, url: None, purchase: Some(purchase) } => {
@@ -226,22 +228,12 @@ pub(super) async fn receipt(door: &Door, caller: &Caller, args: AskReceipt) -> R
         }
         _ => {
             let why = "pass exactly one of `receipt`, `url` and `purchase`";
-            return no_receipt(ReceiptState::Failed, Code::ValidationFailed.as_str(), why);
+            return ReceiptStatus::failed(Code::ValidationFailed.as_str(), why);
         }
     };
-    match door.get(caller, &format!("/r/{token}")).await {
-        Ok(shown) => match text_of(&shown, "receipt") {
-            Some(receipt) => verify(door, caller, receipt).await,
-            None => no_receipt(
-                ReceiptState::Failed,
-                Code::NotFound.as_str(),
-                "nothing signed stands there",
-            ),
-        },
-        Err(failure) => {
-            let (code, detail) = why(failure);
-            no_receipt(ReceiptState::Failed, &code, &detail)
-        }
+    match door.get::<Shown>(caller, &format!("/r/{token}")).await {
+        Ok(shown) => verify(door, caller, &shown.receipt).await,
+        Err(failure) => no_receipt(failure),
     }
 }
 
@@ -260,72 +252,96 @@ async fn of_purchase(
     caller: &Caller,
     purchase: &str,
 ) -> Result<String, Box<ReceiptStatus>> {
-    let failed =
-        |code: &str, detail: &str| Err(Box::new(no_receipt(ReceiptState::Failed, code, detail)));
     let Ok(id) = purchase.parse::<PurchaseId>() else {
-        return failed(Code::NotFound.as_str(), "that is not the id of a purchase, pur_…");
+        let why = "that is not the id of a purchase, pur_…";
+        return Err(Box::new(ReceiptStatus::failed(Code::NotFound.as_str(), why)));
     };
-    let view = match door.get(caller, &format!("/v1/purchases/{id}")).await {
-        Ok(view) => view,
-        Err(failure) => {
-            let (code, detail) = why(failure);
-            return failed(&code, &detail);
+    let failed = |failure| Box::new(no_receipt(failure));
+    // Whose it is comes first: a receipt's address asks nobody.
+    let view: PurchaseView =
+        door.get(caller, &format!("/v1/purchases/{id}")).await.map_err(failed)?;
+    match door.location(caller, &format!("/v1/purchases/{id}/receipt")).await {
+        Ok(location) => location.as_deref().and_then(token_of).ok_or_else(|| {
+            let why = "Earnest named no receipt";
+            Box::new(ReceiptStatus::failed(Code::NotFound.as_str(), why))
+        }),
+        // It is on no receipt: the purchase says whether one comes.
+        Err(ApiFailure::Refused(problem)) if problem.known_code() == Some(Code::NotFound) => {
+            Err(Box::new(unsigned(&view.status)))
         }
-    };
-    let path = format!("/v1/purchases/{id}/receipt");
-    match door.ask(caller, Method::GET, &path, None).await {
-        Ok((Some(location), _)) => match token_of(&location) {
-            Some(token) => Ok(token),
-            None => failed(Code::NotFound.as_str(), "Earnest named no receipt"),
-        },
-        Ok((None, _)) => failed(Code::NotFound.as_str(), "Earnest named no receipt"),
-        Err(_) => {
-            let state = text_of(&view, "status").unwrap_or_default();
-            let text = match state.as_str() {
-                "billed" | "held" => "The purchase is not settled yet: its receipt comes with the \
-                                      settlement of the tab; ask again later."
-                    .to_owned(),
-                state => {
-                    format!("The purchase is {state}: nothing was charged, so there is no receipt.")
-                }
-            };
-            Err(Box::new(receipt_status(ReceiptState::Pending, text)))
+        Err(failure) => Err(failed(failure)),
+    }
+}
+
+/// A purchase that is on no receipt so far.
+fn unsigned(state: &str) -> ReceiptStatus {
+    match state {
+        "billed" | "held" => {
+            let text = "The purchase is not settled yet: its receipt comes with the settlement of \
+                        the tab; ask again later."
+                .to_owned();
+            ReceiptStatus::new(ReceiptState::Pending, text)
+        }
+        "waiting" => {
+            let text =
+                "The purchase still waits for its owner: nothing is charged, so there is no \
+                        receipt yet."
+                    .to_owned();
+            ReceiptStatus::new(ReceiptState::Pending, text)
+        }
+        "denied" | "released" | "expired" | "unbilled" => {
+            let text = format!(
+                "The purchase is {state}: nothing was charged for it, so no receipt comes."
+            );
+            ReceiptStatus::new(ReceiptState::None, text)
+        }
+        other => {
+            let why = format!("the purchase is in a state that is not known here: `{other}`");
+            ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), &why)
         }
     }
 }
 
-async fn verify(door: &Door, caller: &Caller, receipt: String) -> ReceiptStatus {
+async fn verify(door: &Door, caller: &Caller, receipt: &str) -> ReceiptStatus {
     let body = json!({ "receipt": receipt });
-    let verdict = door.ask(caller, Method::POST, "/v1/receipts/verify", Some(body)).await;
-    let verdict = match verdict {
-        Ok((_, verdict)) => verdict,
-        Err(failure) => {
-            let (code, detail) = why(failure);
-            return no_receipt(ReceiptState::Failed, &code, &detail);
+    let verdict: Verdict = match door.post(caller, "/v1/receipts/verify", &body).await {
+        Ok(verdict) => verdict,
+        Err(failure) => return no_receipt(failure),
+    };
+    let claims = match (verdict.valid, verdict.claims) {
+        (true, Some(claims)) => serde_json::from_value::<Claims>(claims),
+        (true, None) => {
+            let why = "Earnest did not say what the receipt states";
+            return ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), why);
+        }
+        (false, _) => {
+            let why = verdict.error.unwrap_or_default();
+            let code = LocalCode::ReceiptInvalid.as_str();
+            return ReceiptStatus::no(ReceiptState::Invalid, code, &why);
         }
     };
-    let claims = match (verdict.get("valid").and_then(Value::as_bool), verdict.get("claims")) {
-        (Some(true), Some(claims)) if claims.is_object() => claims,
-        _ => {
-            let why = text_of(&verdict, "error").unwrap_or_default();
-            return no_receipt(ReceiptState::Invalid, LocalCode::ReceiptInvalid.as_str(), &why);
+    match claims {
+        Ok(claims) => stated(claims),
+        Err(why) => {
+            let why = format!("what the receipt states cannot be read: {why}");
+            ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), &why)
         }
-    };
-    let captured = amount_of(claims, "captured_micros").unwrap_or(Micros::ZERO);
-    let mode = text_of(claims, "mode").unwrap_or_default();
+    }
+}
+
+fn stated(claims: Claims) -> ReceiptStatus {
+    let (captured, mode) = (claims.captured_micros, claims.mode);
     let label = if mode == "live" { String::new() } else { format!(" ({mode} money)") };
-    let lines = claims.get("lines").and_then(Value::as_array);
-    let purchases = lines.into_iter().flatten().filter_map(|line| text_of(line, "purchase"));
     let text = format!("The receipt is valid: {captured} was captured{label}; nothing more to do.");
     ReceiptStatus {
-        receipt_id: text_of(claims, "jti"),
-        issuer: text_of(claims, "iss"),
-        tab: text_of(claims, "tab"),
+        receipt_id: Some(claims.jti.to_string()),
+        issuer: Some(claims.iss),
+        tab: Some(claims.tab.to_string()),
         captured_micros: Some(captured.get()),
-        currency: text_of(claims, "currency"),
-        paypal_capture: claims.get("paypal").and_then(|paypal| text_of(paypal, "capture")),
-        purchases: Some(purchases.collect()),
+        currency: Some(claims.currency.to_string()),
+        paypal_capture: Some(claims.paypal.capture),
+        purchases: Some(claims.lines.iter().map(|line| line.purchase.to_string()).collect()),
         mode: Some(mode),
-        ..receipt_status(ReceiptState::Valid, text)
+        ..ReceiptStatus::new(ReceiptState::Valid, text)
     }
 }

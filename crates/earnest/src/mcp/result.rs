@@ -24,7 +24,8 @@ pub(super) enum FetchStatus {
 /// What a `paid_fetch` gives.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Fetched {
-    /// paid: you have what you asked for (a free answer costs 0). approval_required: the owner has
+    /// paid: it was bought, and delivered says whether the answer is here (a free answer costs 0).
+    /// approval_required: the owner has
     /// to answer at approval_url first. denied: the owner's limits or your max_price say no.
     /// in_progress: ask again with the same request_id. failed_not_charged: not delivered, nothing
     /// is owed. outcome_unknown: ask again with the same request_id, never with another.
@@ -43,6 +44,10 @@ pub(super) struct Fetched {
     /// The purchase, pur_…
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) purchase: Option<String>,
+    /// Beside paid: whether the seller's answer stands in this result. False where it was bought
+    /// under this request_id before and no copy is left: a seller delivers once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delivered: Option<bool>,
     /// The HTTP status of the seller's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) http_status: Option<u16>,
@@ -99,6 +104,7 @@ impl Fetched {
             currency: None,
             up_to: None,
             purchase: None,
+            delivered: None,
             http_status: None,
             content_type: None,
             body: None,
@@ -115,6 +121,16 @@ impl Fetched {
             detail: None,
             text,
         }
+    }
+
+    /// Still under way when its call ended.
+    pub(super) fn in_progress(request_id: &str) -> Self {
+        let text =
+            "Still under way: call paid_fetch again with the same request_id and arguments to \
+                    get the answer."
+                .to_owned();
+        let fetched = Self::new(FetchStatus::InProgress, request_id, text);
+        Self { retry_after_s: Some(1), ..fetched }
     }
 
     pub(super) fn price(mut self, amount: Micros) -> Self {
@@ -143,8 +159,8 @@ pub(super) enum QuoteStatus {
 /// What a `quote` gives.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Quoted {
-    /// priced: this is what it costs. free: it was answered without payment; fetch it with
-    /// paid_fetch. failed: no price could be had.
+    /// priced: this is what it costs. free: it was served without payment; fetch it with paid_fetch.
+    /// failed: no price could be had, which does not mean that it is free.
     pub(super) status: QuoteStatus,
     /// The price in millionths of a dollar; the ceiling where up_to is true.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,6 +180,12 @@ pub(super) struct Quoted {
     /// Until when the seller keeps to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<String>,
+    /// The HTTP status of an answer that named no price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) http_status: Option<u16>,
+    /// How many seconds to wait before asking again, where that may help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_s: Option<i64>,
     /// Why there is no price: a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
@@ -173,6 +195,32 @@ pub(super) struct Quoted {
     /// The sentence.
     #[serde(skip)]
     pub(super) text: String,
+}
+
+impl Quoted {
+    pub(super) const fn new(status: QuoteStatus, text: String) -> Self {
+        Self {
+            status,
+            amount_micros: None,
+            currency: None,
+            up_to: None,
+            seller: None,
+            listing: None,
+            expires_at: None,
+            http_status: None,
+            retry_after_s: None,
+            code: None,
+            detail: None,
+            text,
+        }
+    }
+
+    /// No price.
+    pub(super) fn failed(code: &str, detail: &str) -> Self {
+        let (code, why) = (Some(code.to_owned()), Some(detail.to_owned()));
+        let text = format!("There is no price: {detail}.");
+        Self { code, detail: why, ..Self::new(QuoteStatus::Failed, text) }
+    }
 }
 
 /// What a `tab_status` says.
@@ -214,6 +262,9 @@ pub(super) struct TabStatus {
     /// The request_ids of your own purchases that are under way, among your latest 50.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held_request_ids: Option<Vec<String>>,
+    /// How many seconds to wait before asking again, where that may help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_s: Option<i64>,
     /// Why it could not be read: a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
@@ -223,6 +274,33 @@ pub(super) struct TabStatus {
     /// The sentence.
     #[serde(skip)]
     pub(super) text: String,
+}
+
+impl TabStatus {
+    pub(super) const fn new(status: TabState, text: String) -> Self {
+        Self {
+            status,
+            tab: None,
+            currency: None,
+            owed_micros: None,
+            held_micros: None,
+            captured_micros: None,
+            waiting_request_ids: None,
+            waiting_approval_ids: None,
+            held_request_ids: None,
+            retry_after_s: None,
+            code: None,
+            detail: None,
+            text,
+        }
+    }
+
+    /// It could not be read.
+    pub(super) fn failed(code: &str, detail: &str) -> Self {
+        let (code, why) = (Some(code.to_owned()), Some(detail.to_owned()));
+        let text = format!("The tab could not be read: {detail}.");
+        Self { code, detail: why, ..Self::new(TabState::Failed, text) }
+    }
 }
 
 /// What an `approval_status` says.
@@ -272,6 +350,30 @@ pub(super) struct ApprovalStatus {
     pub(super) text: String,
 }
 
+impl ApprovalStatus {
+    pub(super) fn new(status: AnswerState, approval_id: &str, text: String) -> Self {
+        Self {
+            status,
+            approval_id: approval_id.to_owned(),
+            amount_micros: None,
+            currency: None,
+            url: None,
+            expires_at: None,
+            retry_after_s: None,
+            detail: None,
+            code: None,
+            text,
+        }
+    }
+
+    /// It could not be read.
+    pub(super) fn failed(approval_id: &str, code: &str, detail: &str) -> Self {
+        let (code, why) = (Some(code.to_owned()), Some(detail.to_owned()));
+        let text = format!("The approval could not be read: {detail}.");
+        Self { code, detail: why, ..Self::new(AnswerState::Failed, approval_id, text) }
+    }
+}
+
 /// What a `verify_receipt` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -279,6 +381,7 @@ pub(super) enum ReceiptState {
     Valid,
     Invalid,
     Pending,
+    None,
     Failed,
 }
 
@@ -286,7 +389,8 @@ pub(super) enum ReceiptState {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct ReceiptStatus {
     /// valid: signed by this Earnest, and its figures add up. invalid: it does not count. pending:
-    /// the purchase is not settled yet. failed: there is no such receipt, or it could not be read.
+    /// the purchase is not settled yet; ask again later. none: nothing was charged for the purchase,
+    /// so no receipt comes. failed: there is no such receipt, or it could not be read.
     pub(super) status: ReceiptState,
     /// The receipt, rcp_…
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -312,6 +416,9 @@ pub(super) struct ReceiptStatus {
     /// The purchases on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) purchases: Option<Vec<String>>,
+    /// How many seconds to wait before asking again, where that may help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_s: Option<i64>,
     /// Why it does not count, or could not be read: a stable code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
@@ -321,6 +428,38 @@ pub(super) struct ReceiptStatus {
     /// The sentence.
     #[serde(skip)]
     pub(super) text: String,
+}
+
+impl ReceiptStatus {
+    pub(super) const fn new(status: ReceiptState, text: String) -> Self {
+        Self {
+            status,
+            receipt_id: None,
+            issuer: None,
+            mode: None,
+            tab: None,
+            captured_micros: None,
+            currency: None,
+            paypal_capture: None,
+            purchases: None,
+            retry_after_s: None,
+            code: None,
+            detail: None,
+            text,
+        }
+    }
+
+    /// No receipt to rely on.
+    pub(super) fn no(status: ReceiptState, code: &str, detail: &str) -> Self {
+        let (code, why) = (Some(code.to_owned()), Some(detail.to_owned()));
+        let text = format!("There is no receipt to rely on: {detail}.");
+        Self { code, detail: why, ..Self::new(status, text) }
+    }
+
+    /// It could not be had.
+    pub(super) fn failed(code: &str, detail: &str) -> Self {
+        Self::no(ReceiptState::Failed, code, detail)
+    }
 }
 
 /// A result: the object, its sentence, whether a model should see it as an error to act on, and

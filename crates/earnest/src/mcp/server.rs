@@ -2,10 +2,11 @@
 //! a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use earnest_core::problem::Code;
+use earnest_core::problem::{Code, LocalCode};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, CustomRequest,
     CustomResult, ElicitRequest, ElicitRequestParams, ErrorCode, GetTaskParams, GetTaskResult,
@@ -17,12 +18,13 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use super::body::Stored;
-use super::door::{Caller, Door};
+use super::door::{Busy, Caller, Door};
 use super::fetch::{self, Purchase};
 use super::http::JsonOnly;
-use super::result::{Fetched, Shown, show};
+use super::result::{ApprovalStatus, Fetched, Quoted, ReceiptStatus, Shown, TabStatus, show};
 use super::task::TASK_WAIT;
 use super::tools::{AskApproval, AskQuote, AskReceipt, AskTab, PaidFetch, TOOLS, arguments, wait};
 use super::{PROGRESS_EVERY, read};
@@ -61,36 +63,41 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let caller = &self.caller(context)?;
-        let Some(_place) = self.door.place(caller) else {
-            let most = self.door.calls_per_agent;
-            let why = format!("busy: an agent may have {most} calls at once");
-            let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });
-            return Err(ErrorData::new(ErrorCode(-32000), why, Some(data)));
-        };
+        let _place = self.door.place(caller).map_err(|bound| busy(&self.door, bound))?;
         let door = &self.door;
         let given = request.arguments;
+        let now = Instant::now();
+        let deadline = now.checked_add(door.call_within).unwrap_or(now);
+        let late = Late { within: door.call_within };
         match request.name.as_ref() {
             "paid_fetch" => {
                 let args: PaidFetch = arguments(given)?;
                 let asked_before = request.input_responses.is_some();
-                self.paid_fetch(caller, args, asked_before, context).await
+                let id = args.request_id.clone();
+                let work = self.paid_fetch(caller, args, asked_before, deadline, context);
+                let late = || shown(&Fetched::in_progress(&id));
+                timeout_at(deadline, work).await.unwrap_or_else(|_| late())
             }
             "quote" => {
                 let args: AskQuote = arguments(given)?;
-                shown(&fetch::quote(door, caller, &args).await)
+                let quoted = timeout_at(deadline, fetch::quote(door, caller, &args)).await;
+                shown(&quoted.unwrap_or_else(|_| late.quote()))
             }
             "tab_status" => {
                 let AskTab {} = arguments(given)?;
-                shown(&read::tab(door, caller).await)
+                let tab = timeout_at(deadline, read::tab(door, caller)).await;
+                shown(&tab.unwrap_or_else(|_| late.tab()))
             }
             "approval_status" => {
                 let args: AskApproval = arguments(given)?;
-                let wait = wait(args.wait_s)?;
-                shown(&read::approval(door, caller, &args.approval_id, wait).await)
+                let (id, until) = (&args.approval_id, door.until(deadline, wait(args.wait_s)?));
+                let read = timeout_at(deadline, read::approval(door, caller, id, until)).await;
+                shown(&read.unwrap_or_else(|_| late.approval(id)))
             }
             "verify_receipt" => {
                 let args: AskReceipt = arguments(given)?;
-                shown(&read::receipt(door, caller, args).await)
+                let read = timeout_at(deadline, read::receipt(door, caller, args)).await;
+                shown(&read.unwrap_or_else(|_| late.receipt()))
             }
             other => Err(ErrorData::invalid_params(format!("there is no tool `{other}`"), None)),
         }
@@ -103,10 +110,11 @@ impl Server {
         caller: &Caller,
         args: PaidFetch,
         asked_before: bool,
+        deadline: Instant,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let wait = wait(args.wait_s)?;
-        let purchase = Purchase::new(&self.door, caller, args, wait);
+        let until = self.door.until(deadline, wait(args.wait_s)?);
+        let purchase = Purchase::new(&self.door, caller, args, until);
         let (fetched, news) = purchase.run().await;
         let asks = news && asks_by_url(context);
         if news && !asks && is_2026(context) && follows_tasks(context) {
@@ -140,6 +148,62 @@ impl Server {
             return shown(purchase.run().await.0.as_ref());
         }
         shown(fetched.as_ref())
+    }
+}
+
+/// No place for another call; which bound it was that refused.
+fn busy(door: &Door, bound: Busy) -> ErrorData {
+    let why = match bound {
+        Busy::Agent => {
+            format!(
+                "busy: this agent has {} calls at once, as many as one may",
+                door.calls_per_agent
+            )
+        }
+        Busy::All => {
+            format!(
+                "busy: all agents together have {} calls at once, as many as they may",
+                door.calls
+            )
+        }
+    };
+    let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });
+    ErrorData::new(ErrorCode(-32000), why, Some(data))
+}
+
+/// What the tools that only ask say when their call has to end: nothing is known, and nothing has
+/// changed.
+struct Late {
+    within: Duration,
+}
+
+impl Late {
+    /// How long to wait before asking again.
+    const RETRY_AFTER_S: Option<i64> = Some(5);
+
+    fn why(&self, who: &str) -> String {
+        format!("{who} did not answer within {} s", self.within.as_secs())
+    }
+
+    fn quote(&self) -> Quoted {
+        let (code, why) = (LocalCode::SellerUnreachable.as_str(), self.why("the seller"));
+        Quoted { retry_after_s: Self::RETRY_AFTER_S, ..Quoted::failed(code, &why) }
+    }
+
+    fn tab(&self) -> TabStatus {
+        let (code, why) = (LocalCode::EarnestUnreachable.as_str(), self.why("Earnest"));
+        TabStatus { retry_after_s: Self::RETRY_AFTER_S, ..TabStatus::failed(code, &why) }
+    }
+
+    fn approval(&self, id: &str) -> ApprovalStatus {
+        let (code, why) = (LocalCode::EarnestUnreachable.as_str(), self.why("Earnest"));
+        let failed = ApprovalStatus::failed(id, code, &why);
+        ApprovalStatus { retry_after_s: Self::RETRY_AFTER_S, ..failed }
+    }
+
+    fn receipt(&self) -> ReceiptStatus {
+        let (code, why) = (LocalCode::EarnestUnreachable.as_str(), self.why("Earnest"));
+        ReceiptStatus { retry_after_s: Self::RETRY_AFTER_S, ..ReceiptStatus::failed(code, &why) }
     }
 }
 

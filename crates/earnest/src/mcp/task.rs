@@ -15,12 +15,14 @@ use rmcp::task_manager::{TaskExit, TaskManager, TaskOptions};
 use super::fetch::Purchase;
 use super::result::{Fetched, show};
 
-/// How long a task waits.
+/// How long a task waits, and is kept: a question to an owner is over after 15 minutes unless it was
+/// set otherwise, and no client is seen to follow a task for longer than an hour. Past that the task
+/// ends with the question as it stands, and the same `request_id` goes on.
 pub(super) const TASK_WAIT: Duration = Duration::from_secs(3600);
 const TASK_WAIT_MS: u64 = 3_600_000;
 /// How often a client should look.
 const POLL_MS: u64 = 3000;
-/// The most agents whose tasks are kept.
+/// The most agents whose tasks are kept: a few kilobytes each.
 const MOST_AGENTS: usize = 1024;
 
 /// The tasks of every agent.

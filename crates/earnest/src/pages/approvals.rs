@@ -16,7 +16,7 @@ use earnest_core::time::{Timestamp, after};
 use http::StatusCode;
 use serde::Deserialize;
 
-use super::facts::{self, Spent};
+use super::facts::{self, Row};
 use super::{Fields, Frame, SignedIn, render, see_other};
 use crate::api::auth::not_here;
 use crate::api::error::{ApiError, ApiResult, refuse};
@@ -124,7 +124,8 @@ struct ApprovalPage {
     word: &'static str,
     question: Question,
     waits: bool,
-    spent: Spent,
+    in_the_way: Option<String>,
+    spent: Vec<Row>,
     next: Vec<String>,
     remarks: Remarks,
     others: usize,
@@ -138,10 +139,10 @@ pub(super) async fn show(
 ) -> ApiResult<Response> {
     let row = flow::find(&app, by.owner.id, id::<ApprovalId>(&text)?)?;
     let status = if row.is_expired(app.now()) { StatusCode::GONE } else { StatusCode::OK };
-    show_with(&app, &by, &row, status, Remarks::default())
+    show_with(&app, &by, &row, status, Remarks::default()).await
 }
 
-fn show_with(
+async fn show_with(
     app: &App,
     by: &SignedIn,
     row: &Approval,
@@ -164,6 +165,7 @@ fn show_with(
         icon,
         word,
         waits,
+        in_the_way: if waits { facts::in_the_way(app, row).await? } else { None },
         spent: facts::spent(app, &by.owner, &agent, row)?,
         next: next(app, by, row, &question, &agent)?,
         question,
@@ -245,12 +247,17 @@ pub(super) async fn answer(
     let written = flow::Written { decision: fields.one("decision"), cap, for_seconds };
     match flow::answer(&app, by.owner.id, id, version, written).await {
         Ok(_) => Ok(see_other(&format!("/approvals/{}", row.id))),
-        Err(ApiError(refusal)) => refused(&app, &by, id, *refusal),
+        Err(ApiError(refusal)) => refused(&app, &by, id, *refusal).await,
     }
 }
 
 /// Why an answer did not count, beside the question as it stands now.
-fn refused(app: &App, by: &SignedIn, id: ApprovalId, refusal: Refusal) -> ApiResult<Response> {
+async fn refused(
+    app: &App,
+    by: &SignedIn,
+    id: ApprovalId,
+    refusal: Refusal,
+) -> ApiResult<Response> {
     // Read again: what was read before is why it was refused.
     let row = flow::find(app, by.owner.id, id)?;
     let at = row.decided_at.map(|at| facts::moment(by.owner.zone_at(app.now()), at));
@@ -269,7 +276,7 @@ fn refused(app: &App, by: &SignedIn, id: ApprovalId, refusal: Refusal) -> ApiRes
         _ => return Err(refusal.into()),
     };
     let status = StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::CONFLICT);
-    show_with(app, by, &row, status, Remarks { notice, ..Remarks::default() })
+    show_with(app, by, &row, status, Remarks { notice, ..Remarks::default() }).await
 }
 
 fn version(text: &str) -> ApiResult<u64> {
@@ -321,16 +328,16 @@ pub(super) async fn review_grant(
 ) -> ApiResult<Response> {
     let row = flow::find(&app, by.owner.id, id::<ApprovalId>(&text)?)?;
     if let Err(refusal) = row.check_open(app.now()) {
-        return refused(&app, &by, row.id, refusal);
+        return refused(&app, &by, row.id, refusal).await;
     }
-    let wrong = |refusal: &Refusal| {
-        let (cap, cap_error) = (bounds.cap.clone(), facts::sentence(&refusal.detail));
-        let remarks = Remarks { cap, cap_error, ..Remarks::default() };
-        show_with(&app, &by, &row, StatusCode::UNPROCESSABLE_ENTITY, remarks)
-    };
     let (cap, seconds) = match read_bounds(&app, &bounds, &row) {
         Ok(read) => read,
-        Err(ApiError(refusal)) => return wrong(&refusal),
+        Err(ApiError(refusal)) => {
+            let (cap, cap_error) = (bounds.cap.clone(), facts::sentence(&refusal.detail));
+            let remarks = Remarks { cap, cap_error, ..Remarks::default() };
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            return show_with(&app, &by, &row, status, remarks).await;
+        }
     };
     let before = facts::purchases(&app, &by.owner)?;
     let page = GrantPage {
@@ -347,14 +354,8 @@ pub(super) async fn review_grant(
 
 fn read_bounds(app: &App, bounds: &Bounds, row: &Approval) -> ApiResult<(Micros, i64)> {
     let (cap, seconds) = (amount(&bounds.cap)?, seconds(&bounds.seconds)?);
-    let written = flow::Written { decision: "grant", cap: Some(cap), for_seconds: Some(seconds) };
-    flow::verdict(app, written)?;
     let cap = cap.price(app.settings.max_price_micros).map_err(Refusal::from)?;
-    if cap < row.amount_micros {
-        let why =
-            format!("the grant must be {} or more: it includes this purchase", row.amount_micros);
-        return Err(refuse(Code::ValidationFailed, &why));
-    }
+    row.check_grant(cap, seconds)?;
     Ok((cap, seconds))
 }
 
@@ -397,7 +398,7 @@ pub(super) async fn answer_several(
     }
     let (mut outcomes, mut counted) = (Vec::with_capacity(picked.len()), 0_usize);
     for text in &picked {
-        let (outcome, counts) = one_of_several(&app, &by, text, decision).await?;
+        let (outcome, counts) = one_of_several(&app, &by, text, decision).await;
         outcomes.push(outcome);
         counted = counted.saturating_add(usize::from(counts));
     }
@@ -406,36 +407,50 @@ pub(super) async fn answer_several(
         0 => format!("{counted} {word}"),
         not => format!("{counted} {word}, {not} not"),
     };
+    let after = if counted == 0 { "The page of each says how it stands." } else { after };
     let page = AnsweredPage { frame: Frame::of(&app, &by), title, outcomes, after };
     render(StatusCode::OK, &page)
 }
 
-/// Answers one question named as `apr_….VERSION`; whether it counted.
-async fn one_of_several(
-    app: &App,
-    by: &SignedIn,
-    text: &str,
-    decision: &str,
-) -> ApiResult<(Outcome, bool)> {
+/// Answers one question named as `apr_….VERSION`; whether it counted. Whatever goes wrong is a matter
+/// of this question alone: what counted before it has to be told.
+async fn one_of_several(app: &App, by: &SignedIn, text: &str, decision: &str) -> (Outcome, bool) {
     let (name, seen) = text.split_once('.').unwrap_or((text, ""));
-    let row = flow::find(app, by.owner.id, id::<ApprovalId>(name)?)?;
-    let agent = app.store.reader().row::<Agent>(row.agent)?.map(|agent| agent.name);
-    let what = format!("{} for {}", row.amount_micros, agent.unwrap_or_default());
-    let place = format!("/approvals/{}", row.id);
-    let written = flow::Written { decision, cap: None, for_seconds: None };
-    match flow::answer(app, by.owner.id, row.id, version(seen)?, written).await {
-        Ok(_) => {
-            let (icon, word) = match decision {
-                "approve" => ("\u{2713}", "approved"),
-                _ => ("\u{2715}", "denied"),
+    let row = match id::<ApprovalId>(name).and_then(|id| flow::find(app, by.owner.id, id)) {
+        Ok(row) => row,
+        Err(ApiError(refusal)) => {
+            // No more than of an address: whether there is such a question is its owner's to know.
+            let why = match refusal.code {
+                Code::NotFound => "there is no such question for you",
+                _ => refusal.detail.as_str(),
             };
-            Ok((Outcome { icon, line: format!("{what}: {word}"), place }, true))
+            let line = format!("One that was chosen: not changed, {why}");
+            return (Outcome { icon: "\u{2014}", line, place: "/approvals".to_owned() }, false);
         }
-        // What is a matter of this question alone; anything else ends the page.
-        Err(ApiError(refusal)) if matches!(refusal.code.status(), 409 | 410 | 412) => {
-            let line = format!("{what}: not changed, {}", refusal.detail);
-            Ok((Outcome { icon: "\u{2014}", line, place }, false))
+    };
+    let place = format!("/approvals/{}", row.id);
+    let agent = app.store.reader().row::<Agent>(row.agent).ok().flatten();
+    let agent = agent.map_or_else(|| row.agent.to_string(), |agent| agent.name);
+    let what = format!("{} for {agent}", row.amount_micros);
+    let answered = match version(seen) {
+        Ok(version) => {
+            let written = flow::Written { decision, cap: None, for_seconds: None };
+            flow::answer(app, by.owner.id, row.id, version, written).await
         }
         Err(error) => Err(error),
-    }
+    };
+    let (icon, word) = match (answered, decision) {
+        (Ok(_), "approve") => ("\u{2713}", "approved".to_owned()),
+        (Ok(_), _) => ("\u{2715}", "denied".to_owned()),
+        // Whether it was recorded before something broke, its own page says.
+        (Err(ApiError(refusal)), _) if refusal.code.status() >= 500 => {
+            let line = format!("{what}: open it to see whether it counted, {}", refusal.detail);
+            return (Outcome { icon: "?", line, place }, false);
+        }
+        (Err(ApiError(refusal)), _) => {
+            let line = format!("{what}: not changed, {}", refusal.detail);
+            return (Outcome { icon: "\u{2014}", line, place }, false);
+        }
+    };
+    (Outcome { icon, line: format!("{what}: {word}"), place }, true)
 }

@@ -1,19 +1,22 @@
-//! What an owner should know before answering: spent against limits, the usual price, how long it
-//! still waits. Everything is read from the ledger and from rows; nothing is counted here that the
-//! decision does not count in the same way.
+//! What an owner should know before answering: spent against limits, what would stand in the way of
+//! a yes, the usual price, how long it still waits. What is shown is read from the ledger and from
+//! rows; whether a yes would buy is not judged here, it is the decision itself that is asked.
 
 use earnest_core::approval::Approval;
+use earnest_core::authorize::Foresee;
 use earnest_core::id::SessionId;
 use earnest_core::ledger::{Account, AccountId, Counted, Subject, Window};
 use earnest_core::money::Micros;
 use earnest_core::party::{Agent, Owner};
-use earnest_core::policy::{Budget, Policy, PolicySubject, budgets, in_force};
+use earnest_core::policy::{Budget, Limits, Policy, PolicySubject, budgets, in_force};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::tab::{Tab, limit_accounts};
 use earnest_core::time::{Timestamp, Zone, seconds_between};
 
+use crate::api::auth::not_here;
 use crate::api::error::ApiResult;
 use crate::app::App;
+use crate::flow::purchase::fresh;
 use crate::flow::settle;
 
 /// How many of the newest purchases the usual price is looked for in.
@@ -31,62 +34,81 @@ pub(super) struct Row {
     pub(super) passed: bool,
 }
 
-/// Spent against every limit, and what stands in the way of the purchase now.
-pub(super) struct Spent {
-    /// Limits that are set.
-    pub(super) rows: Vec<Row>,
-    /// Why a yes would not make it buy, as things are.
-    pub(super) in_the_way: Vec<String>,
+/// Why a yes would not make the purchase, as things are: the words of the decision that its repeat
+/// would get. Nothing where it would be made.
+pub(super) async fn in_the_way(app: &App, approval: &Approval) -> ApiResult<Option<String>> {
+    let purchase = app.store.reader().row::<Purchase>(approval.purchase)?;
+    let purchase = purchase.ok_or_else(not_here)?;
+    let ids = fresh(app, approval.agent, &purchase.request_id);
+    let foresee = Foresee::of(approval, &purchase, ids, app.settings.clone(), app.now());
+    let refusal = app.store.submit(foresee).await?;
+    Ok(refusal.map(|refusal| sentence(&refusal.detail)))
 }
 
-/// Reads what an agent's purchase counts against.
+/// A limit by its name: what was used of it, and the most, where there is one.
+type Limit = (String, Micros, Option<Micros>);
+
+/// What an agent's purchase counts against: the limits that are set. None where no policy is in force.
 pub(super) fn spent(
     app: &App,
     owner: &Owner,
     agent: &Agent,
     approval: &Approval,
-) -> ApiResult<Spent> {
-    let (reader, now, amount) = (app.store.reader(), app.now(), approval.amount_micros);
-    let mut in_the_way = standing(owner, agent);
-    let policy = |subject| reader.row::<Policy>(subject);
-    let owner_policy = policy(PolicySubject::Owner(owner.id))?;
-    let agent_policy = policy(PolicySubject::Agent(agent.id))?;
+) -> ApiResult<Vec<Row>> {
+    let reader = app.store.reader();
+    let owner_policy = reader.row::<Policy>(PolicySubject::Owner(owner.id))?;
+    let agent_policy = reader.row::<Policy>(PolicySubject::Agent(agent.id))?;
     let (owner_policy, agent_policy) = (owner_policy.as_ref(), agent_policy.as_ref());
-    let (of_owner, of_agent) = match in_force(owner_policy, agent_policy) {
-        Ok(limits) => limits,
-        Err(refusal) => {
-            in_the_way.push(sentence(&refusal.detail));
-            return Ok(Spent { rows: Vec::new(), in_the_way });
-        }
-    };
-    let tab = owner.open_tab.map(|tab| reader.row::<Tab>(tab)).transpose()?.flatten();
-    let zone = owner.zone_at(now);
-    // Without a tab no session is open, and nothing was used in it.
-    let session = owner.open_tab.map_or(0, |tab| tab.value());
-    let accounts =
-        limit_accounts(owner.id, agent.id, SessionId::from_value(session), zone.day(now));
-    let used = |account: AccountId| -> ApiResult<Micros> {
-        Ok(reader.totals(&account)?.debits().unwrap_or(Micros::MAX))
-    };
-    let [all_session, all_day, one_session, one_day] = accounts;
-    let today = format!("Today ({zone})");
-    let mut limits = vec![
-        (format!("{today}, all agents"), used(all_day)?, of_owner.day_cap_micros),
-        (format!("{today}, this agent"), used(one_day)?, of_agent.day_cap_micros),
-        ("This session, all agents".to_owned(), used(all_session)?, of_owner.session_cap_micros),
-        ("This session, this agent".to_owned(), used(one_session)?, of_agent.session_cap_micros),
-    ];
+    let Ok(limits) = in_force(owner_policy, agent_policy) else { return Ok(Vec::new()) };
+    let mut rows = windows(app, owner, agent, &limits)?;
     let parties = (owner.id, agent.id, approval.seller);
-    for budget in budgets(owner_policy, agent_policy, parties, zone.day(now)) {
-        let used = used(budget.account)?;
-        match budget_name(&budget) {
-            Some(name) => limits.push((name, used, Some(budget.cap))),
-            None if used >= budget.cap => {
-                in_the_way.push("It may not buy so often: a constraint of the policy.".to_owned());
-            }
-            None => {}
+    let today = owner.zone_at(app.now()).day(app.now());
+    for budget in budgets(owner_policy, agent_policy, parties, today) {
+        if let Some(name) = budget_name(&budget) {
+            rows.push((name, used(app, budget.account)?, Some(budget.cap)));
         }
     }
+    rows.push(tab_limit(app, owner, &limits.0)?);
+    Ok(table(rows, approval.amount_micros))
+}
+
+fn used(app: &App, account: AccountId) -> ApiResult<Micros> {
+    Ok(app.store.reader().totals(&account)?.debits().unwrap_or(Micros::MAX))
+}
+
+/// Session and day, of all agents and of this one.
+fn windows(
+    app: &App,
+    owner: &Owner,
+    agent: &Agent,
+    (of_owner, of_agent): &(Limits, Limits),
+) -> ApiResult<Vec<Limit>> {
+    // Without a tab no session is open, and nothing was used in it.
+    let session = SessionId::from_value(owner.open_tab.map_or(0, |tab| tab.value()));
+    let zone = owner.zone_at(app.now());
+    let accounts = limit_accounts(owner.id, agent.id, session, zone.day(app.now()));
+    let [all_session, all_day, one_session, one_day] = accounts;
+    let day = format!("Today ({zone})");
+    Ok(vec![
+        (format!("{day}, all agents"), used(app, all_day)?, of_owner.day_cap_micros),
+        (format!("{day}, this agent"), used(app, one_day)?, of_agent.day_cap_micros),
+        (
+            "This session, all agents".to_owned(),
+            used(app, all_session)?,
+            of_owner.session_cap_micros,
+        ),
+        (
+            "This session, this agent".to_owned(),
+            used(app, one_session)?,
+            of_agent.session_cap_micros,
+        ),
+    ])
+}
+
+/// What the tab may owe.
+fn tab_limit(app: &App, owner: &Owner, of_owner: &Limits) -> ApiResult<Limit> {
+    let reader = app.store.reader();
+    let tab = owner.open_tab.map(|tab| reader.row::<Tab>(tab)).transpose()?.flatten();
     let (owed, room) = match &tab {
         Some(tab) => (reader.totals(&tab.owed())?.owed(), settle::room_of(app, owner, tab.id)?),
         None => {
@@ -95,29 +117,23 @@ pub(super) fn spent(
             (Micros::ZERO, earnest_core::tab::room(of_owner.tab_limit_micros, line, debt))
         }
     };
-    limits.push(("Tab, not settled yet".to_owned(), owed, Some(room)));
-    if let Some(cap) = of_agent.per_call_cap_micros.filter(|cap| amount > *cap) {
-        in_the_way.push(format!("It is above the {cap} that one purchase may cost."));
-    }
+    Ok(("Tab, not settled yet".to_owned(), owed, Some(room)))
+}
+
+/// The limits that are set, as they stand below each other.
+fn table(limits: Vec<Limit>, amount: Micros) -> Vec<Row> {
     let set: Vec<_> = limits
         .into_iter()
         .filter_map(|(name, used, cap)| cap.map(|cap| (name, used, cap)))
         .collect();
     let used = column(set.iter().map(|(_, used, _)| *used));
     let caps = column(set.iter().map(|(_, _, cap)| *cap));
-    let rows =
-        set.iter().zip(used.into_iter().zip(caps)).map(|((name, of, at_most), (used, cap))| {
-            let passed = amount > at_most.saturating_sub(*of);
-            Row { name: name.clone(), used, cap, passed }
-        });
-    let rows: Vec<Row> = rows.collect();
-    for row in rows.iter().filter(|row| row.passed) {
-        in_the_way.push(format!(
-            "{}: {} of {} is used, and this would pass it.",
-            row.name, row.used, row.cap
-        ));
-    }
-    Ok(Spent { rows, in_the_way })
+    let rows = set.into_iter().zip(used.into_iter().zip(caps));
+    rows.map(|((name, of, at_most), (used, cap))| {
+        let passed = amount > at_most.saturating_sub(of);
+        Row { name, used, cap, passed }
+    })
+    .collect()
 }
 
 /// What a budget is called on the page; `None` where it counts purchases and no money.
@@ -136,27 +152,6 @@ fn budget_name(budget: &Budget) -> Option<String> {
         Counted::Spend(_) => Some(format!("Budget, {whose}")),
         Counted::Uses(_) => None,
     }
-}
-
-/// What stops every purchase of that agent.
-fn standing(owner: &Owner, agent: &Agent) -> Vec<String> {
-    let mut found = Vec::new();
-    if owner.paused {
-        found.push("All your agents are paused.".to_owned());
-    }
-    if let Some(why) = &owner.frozen {
-        found.push(format!("You are frozen: {why}."));
-    }
-    if owner.frozen_tab.is_some() {
-        found.push("Your tab is frozen: its last settlement was declined.".to_owned());
-    }
-    if owner.funding.is_none() {
-        found.push("You have no payment method on file.".to_owned());
-    }
-    if agent.paused {
-        found.push("This agent is paused.".to_owned());
-    }
-    found
 }
 
 /// `text` as a sentence of its own.

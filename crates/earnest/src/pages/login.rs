@@ -7,6 +7,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use earnest_core::id::{ApprovalId, OwnerId};
 use earnest_core::party::Owner;
 use earnest_core::sign_in::link_gone;
 use http::{HeaderMap, StatusCode, header};
@@ -17,6 +18,7 @@ use crate::api::cookie::{Cookie, Form};
 use crate::api::error::ApiResult;
 use crate::api::read::Query;
 use crate::app::App;
+use crate::flow::approval::find;
 use crate::flow::sign_in as flow;
 use crate::source::random_token;
 
@@ -94,7 +96,18 @@ pub(super) async fn sign_in(
         flow::end(&app, before.owner, Some(before.hash)).await?;
     }
     let cookie = Cookie::SignIn.set(&app, &made.cookie, app.settings.sign_in_most_seconds);
-    Ok(([(header::SET_COOKIE, cookie)], see_other("/approvals")).into_response())
+    let mut response = see_other(&place(&app, &headers, made.row.owner));
+    response.headers_mut().append(header::SET_COOKIE, cookie);
+    response.headers_mut().append(header::SET_COOKIE, Cookie::Next.set(&app, "", 0));
+    Ok(response)
+}
+
+/// Where a browser goes once it is signed in: to the question that it asked for before, if that is
+/// its owner's. What a cookie holds is no address, only the id of a question: it leads nowhere else.
+fn place(app: &App, headers: &HeaderMap, owner: OwnerId) -> String {
+    let asked = Cookie::Next.read(app, headers).and_then(|id| id.parse::<ApprovalId>().ok());
+    let asked = asked.and_then(|id| find(app, owner, id).ok());
+    asked.map_or_else(|| "/approvals".to_owned(), |row| format!("/approvals/{}", row.id))
 }
 
 /// Ends this browser's sign-in, or all of the owner's.

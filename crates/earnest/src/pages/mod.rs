@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use earnest_core::id::ApprovalId;
 use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::sign_in::SignIn;
@@ -49,10 +50,25 @@ pub fn routes() -> Router<App> {
         .route("/approvals/{id}/grant", get(approvals::review_grant))
 }
 
-/// Whether a path is one of a page: what is refused there is said in words and not in JSON.
-pub fn is_page(path: &str) -> bool {
-    matches!(path, "/login" | "/sign-out" | "/approvals") || path.starts_with("/approvals/")
+/// A page that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The question that it is about.
+    approval: Option<ApprovalId>,
 }
+
+/// Whether a path is one of a page: what is refused there is said in words and not in JSON.
+pub fn page_at(path: &str) -> Option<Asked> {
+    if let Some(rest) = path.strip_prefix("/approvals/") {
+        let name = rest.split('/').next().unwrap_or_default();
+        return Some(Asked { approval: name.parse().ok() });
+    }
+    matches!(path, "/login" | "/sign-out" | "/approvals").then_some(Asked { approval: None })
+}
+
+/// How long a browser that has to be signed in first remembers what it asked for, in seconds: longer
+/// than a sign-in link counts.
+const NEXT_SECONDS: i64 = 900;
 
 /// Beside an answer that says itself what was refused.
 #[derive(Clone, Copy, Debug)]
@@ -147,8 +163,9 @@ struct RefusalPage<'a> {
 }
 
 /// What was refused, in words. Says nothing about what is asked for: who has no session learns no
-/// more from an address that exists than from any other.
-pub fn refusal(app: &App, refusal: &Refusal, trace: &str) -> Response {
+/// more from an address that exists than from any other. A browser that has to be signed in first
+/// remembers by itself which question it asked for: its id, whether or not there is such a question.
+pub fn refusal(app: &App, asked: Asked, refusal: &Refusal, trace: &str) -> Response {
     let code = refusal.code;
     let sign_in = code == Code::Unauthenticated;
     let (title, detail) = match code {
@@ -172,6 +189,10 @@ pub fn refusal(app: &App, refusal: &Refusal, trace: &str) -> Response {
     }
     if sign_in {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        if let Some(approval) = asked.approval {
+            let next = Cookie::Next.set(app, &approval.to_string(), NEXT_SECONDS);
+            headers.append(header::SET_COOKIE, next);
+        }
     }
     response
 }

@@ -43,6 +43,13 @@ impl LogFormat {
     }
 }
 
+/// `filter`, without what the MCP library says below *error*: it writes out whole messages, and what
+/// an agent buys, or shows its seller, looks like nothing that could be taken out of a line.
+pub fn without_messages(filter: EnvFilter) -> EnvFilter {
+    let quiet = ["rmcp=error", "rmcp::service=error"].into_iter();
+    quiet.filter_map(|rule| rule.parse().ok()).fold(filter, EnvFilter::add_directive)
+}
+
 /// What writes the log: each line with its time, level and words, within which request (`trace`, the
 /// `Trace-Id` of the answer) or job it was written, and without what [`redact`] takes out.
 pub fn subscriber<W>(
@@ -54,6 +61,7 @@ pub fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w, Writer: Write> + Send + Sync + 'static,
 {
+    let filter = without_messages(filter);
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Redacted(to));
     match format {
         LogFormat::Text => Box::new(log.with_ansi(colors).finish()),

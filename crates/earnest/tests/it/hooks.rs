@@ -265,7 +265,7 @@ async fn one_principal_does_not_hold_up_another() {
     config.limits.webhook_calls_per_endpoint = 2;
     config.limits.webhook_calls_per_principal = 3;
     config.limits.check().unwrap();
-    let world = World::in_real_time_with(config).await;
+    let world = World::real_time(config).await;
     let mut holding = Vec::new();
     for _ in 0..3 {
         let (url, held) = stalled().await;
@@ -417,6 +417,9 @@ async fn made(world: &World, owner: OwnerId, url: &str, sealed: &str) -> Hook {
         public_key: None,
         state: HookState::Active,
         since: world.mark(),
+        waiting: 0,
+        silent: 0,
+        rests_until: None,
         created_at: app.now(),
     };
     let settings = Settings { webhook_endpoints: 10_000, ..Settings::default() };

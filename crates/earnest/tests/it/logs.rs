@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
 
 use crate::secrets::{Logs, Secret, alone, assert_none};
+use crate::shop::Shop;
 use crate::world::World;
 
 /// As `earnest up` writes it, for the whole process: tasks that others start log too. So the test is
@@ -46,6 +47,8 @@ async fn every_line_is_an_object_that_names_its_request() {
     let mut browser = crate::pages::Browser::of(&world, "owner").await;
     browser.get(&link).await.expect(200);
     secrets.push(("a sign-in token".to_owned(), token));
+    let shop = Shop::open().await;
+    secrets.extend(crate::mcp::secrets_of_a_purchase(&shop).await);
     let tab = world.tab().await["id"].as_str().unwrap().to_owned();
     world.call("owner", Method::POST, &format!("/v1/tabs/{tab}/close"), None).await.expect(202);
     world.settle_down().await;

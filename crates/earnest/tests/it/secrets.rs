@@ -7,14 +7,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use earnest::config::Config;
+use earnest::watch::without_messages;
 use paypal_sim::{Effect, Fault, SimConfig};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::advisor::{Model, Reply};
 use crate::forge::Tap;
 use crate::openapi::OPERATIONS;
+use crate::shop::Shop;
 use crate::world::{World, unchanged};
 
 /// Names the test that a process was started for.
@@ -62,7 +65,7 @@ impl Logs {
     fn keep() -> Self {
         let logs = Self::default();
         let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
+            .with_env_filter(without_messages(EnvFilter::new("trace")))
             .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
             .with_ansi(false)
             .with_writer(logs.clone())
@@ -209,6 +212,18 @@ async fn nothing_secret_is_told_logged_or_written() {
         secrets.push((format!("the cookie {name}"), value.clone()));
     }
     secrets.push(("the proof of a form".to_owned(), page.field("form")));
+
+    // An agent that buys over MCP, its books in a folder of their own.
+    let own = tempfile::tempdir().unwrap();
+    let config = Config { data: Some(own.path().to_owned()), ..Config::simulated() };
+    let shop = Shop::in_world(World::real_time(config).await).await;
+    let told = crate::mcp::secrets_of_a_purchase(&shop).await;
+    shop.close().await;
+    for (name, bytes) in files(own.path()).iter().filter(|(name, _)| name.starts_with("earnest.db"))
+    {
+        assert_none(&told, bytes, name);
+    }
+    secrets.extend(told);
 
     // An endpoint that is told, by a shared secret, at an address that holds a password.
     let hook = json!({ "url": "http://127.0.0.1:9/hear?secret=hush-hush-hush", "scheme": "v1" });

@@ -81,13 +81,25 @@ impl Shop {
         Self::with(|_| None, ELSEWHERE).await
     }
 
+    /// A shop in a world on the machine's clock.
+    pub async fn in_world(world: World) -> Self {
+        Self::set_up(world, |_| None, ELSEWHERE).await
+    }
+
     /// A shop behind something that listens at its public origin; `front` starts it, given the
     /// address of the server, and gives the origin.
     pub async fn with(
         front: impl FnOnce(std::net::SocketAddr) -> Option<String>,
         elsewhere: &str,
     ) -> Self {
-        let world = World::in_real_time().await;
+        Self::set_up(World::in_real_time().await, front, elsewhere).await
+    }
+
+    async fn set_up(
+        world: World,
+        front: impl FnOnce(std::net::SocketAddr) -> Option<String>,
+        elsewhere: &str,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let behind = listener.local_addr().unwrap();
         let origin = front(behind).unwrap_or_else(|| format!("http://{behind}"));

@@ -142,11 +142,11 @@ impl World {
     /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
     /// no other.
     pub async fn in_real_time() -> Self {
-        Self::in_real_time_with(Config::simulated()).await
+        Self::real_time(Config::simulated()).await
     }
 
-    /// The same, otherwise configured.
-    pub async fn in_real_time_with(config: Config) -> Self {
+    /// The same, set up in a way of its own.
+    pub async fn real_time(config: Config) -> Self {
         let start = Start { vault_dev_owner: false, ..Start::default() };
         let earnest = Running::start(config, start).await.unwrap();
         Self {

@@ -427,7 +427,7 @@ impl Life {
             2 | 3 => Verdict::Grant {
                 id: GrantId::new(self.world.seed()),
                 cap: micros(approval.amount_micros.get() + self.amount()),
-                until: earnest_core::time::after(self.world.now(), hours(2)),
+                seconds: hours(2),
             },
             _ => Verdict::Approve,
         };

@@ -1,6 +1,7 @@
 //! Agents that speak MCP: over real HTTP and through the program's stdin and stdout, against the
 //! simulated PayPal and a seller that charges.
 
+mod bounds;
 mod stdio;
 mod tools;
 mod wire;
@@ -8,6 +9,7 @@ mod wire;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::shop::Shop;
 use crate::world::{Answer, World, answer};
 
 /// The last version with a handshake.
@@ -115,6 +117,55 @@ pub fn sound(name: &str, body: &Value) -> Value {
     let is_error = error.contains(&object["status"].as_str().unwrap());
     assert_eq!(result["isError"] == true, is_error, "{result}");
     result.clone()
+}
+
+/// Buys over MCP as an agent with credentials of its own for the seller, and is refused with them;
+/// what of all that must not be told.
+pub async fn secrets_of_a_purchase(shop: &Shop) -> Vec<(String, String)> {
+    const SELLERS: &str = "Bearer what-the-agent-shows-its-seller";
+    const KEY: &str = "what-the-seller-calls-a-key";
+    let mcp = Mcp { key: another_agent(shop).await, ..Mcp::new(&shop.world) };
+    let ask = |path: &str, id: &str| {
+        json!({ "url": shop.url(path), "max_price": "$1", "request_id": id,
+            "headers": { "Authorization": SELLERS, "X-Api-Key": KEY } })
+    };
+    for (path, id, status) in [
+        ("/weather", "w", "paid"),
+        ("/fails", "f", "failed_not_charged"),
+        ("/dear", "d", "approval_required"),
+        ("/export", "e", "denied"),
+    ] {
+        assert_eq!(mcp.call("paid_fetch", ask(path, id)).await["status"], status, "{path}");
+        mcp.rpc_2026("tools/call", json!({ "name": "quote", "arguments": {} }), json!({})).await;
+    }
+    mcp.call("tab_status", json!({})).await;
+    // Refused at the door: with a key that is none, in a form that is none.
+    let forged = Mcp { key: format!("{}x", mcp.key), ..Mcp::new(&shop.world) };
+    assert_eq!(forged.rpc("tools/list", json!({})).await.status, 401);
+    assert_eq!(mcp.post("{", &[]).await.status, 400);
+    // While it lives, the same id gives the same voucher.
+    let body =
+        json!({ "quote": shop.quote("/weather").await, "max_price": "$1", "request_id": "w" });
+    let voucher = shop.world.post(&mcp.key, "/v1/authorize", body).await.expect(201);
+    let voucher = voucher["voucher"].as_str().unwrap().to_owned();
+    [
+        ("the key of an agent over MCP", mcp.key),
+        ("a forged key", forged.key),
+        ("a voucher that MCP presented", voucher),
+        ("what an agent shows its seller", SELLERS.to_owned()),
+        ("a key for the seller", KEY.to_owned()),
+    ]
+    .map(|(what, secret)| (what.to_owned(), secret))
+    .to_vec()
+}
+
+/// A key of another agent of the same owner.
+pub async fn another_agent(shop: &Shop) -> String {
+    let world = &shop.world;
+    let agent = world.post("owner", "/v1/agents", json!({ "name": "other" })).await.expect(201);
+    let path = format!("/v1/agents/{}/keys", agent["id"].as_str().unwrap());
+    let key = world.post("owner", &path, json!({ "label": "test" })).await.expect(201);
+    key["key"].as_str().unwrap().to_owned()
 }
 
 impl World {

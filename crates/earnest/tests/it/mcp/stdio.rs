@@ -1,5 +1,6 @@
 //! `earnest mcp`: the program itself, its stdin and stdout.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -20,11 +21,17 @@ struct Pipe {
 impl Pipe {
     /// Starts the program and shakes hands; `able` is what the client says it can do.
     async fn open(shop: &Shop, able: Value) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_earnest"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_earnest"));
+        command
             .arg("mcp")
             .env_remove("EARNEST_AGENT_KEY_FILE")
             .env("EARNEST_URL", shop.world.earnest.url())
-            .env("EARNEST_AGENT_KEY", shop.world.key("agent"))
+            .env("EARNEST_AGENT_KEY", shop.world.key("agent"));
+        Self::start(command, able).await
+    }
+
+    async fn start(mut command: Command, able: Value) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -119,14 +126,74 @@ async fn a_client_with_a_handshake_is_asked_to_open_the_address() {
     assert_eq!(shop.close().await, (300_000, 0));
 }
 
-#[tokio::test]
-async fn the_configuration_names_where_the_key_is_and_not_the_key() {
-    for client in ["claude", "codex", "cursor"] {
-        for more in [&[][..], &["--http"]] {
-            let words = [&["mcp", "config", "--client", client][..], more].concat();
-            let (code, said, _) = crate::process::run(&words).await;
-            assert_eq!(code, Some(0), "{words:?}");
-            assert!(said.contains("earnest") && !said.contains("ek_"), "{said}");
+/// What a client reads in the block: a command, its arguments, its environment.
+fn server_in(client: &str, block: &str) -> Value {
+    let (block, servers): (Value, _) = match client {
+        "codex" => {
+            (serde_json::to_value(block.parse::<toml::Table>().unwrap()).unwrap(), "mcp_servers")
         }
+        _ => (serde_json::from_str(block).unwrap(), "mcpServers"),
+    };
+    block[servers]["earnest"].clone()
+}
+
+/// `earnest mcp config`, run in a folder with a key in `agent.key`.
+async fn config(folder: &Path, url: &str, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_earnest"));
+    command.args(["mcp", "config"]).args(words).current_dir(folder).kill_on_drop(true);
+    command.env_remove("EARNEST_AGENT_KEY_FILE").env("EARNEST_URL", url).stdin(Stdio::null());
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ended.status.code(), text(ended.stdout), text(ended.stderr))
+}
+
+/// The block works where it is pasted, from any folder and without a search path; it names where the
+/// key is and not the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_block_is_started_as_it_stands_and_buys() {
+    let shop = Shop::open().await;
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let key = shop.world.key("agent");
+    std::fs::write(folder.path().join("agent.key"), format!("{key}\n")).unwrap();
+    let url = shop.world.earnest.url();
+    for client in ["claude", "codex", "cursor"] {
+        let words = ["--client", client, "--key-file", "agent.key"];
+        let (code, block, talk) = config(folder.path(), &url, &words).await;
+        assert_eq!(code, Some(0), "{talk}");
+        assert!(!block.contains(&key) && !talk.contains(&key));
+        let server = server_in(client, &block);
+        let mut command = Command::new(server["command"].as_str().unwrap());
+        command.args(server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()));
+        command.env_clear().current_dir(elsewhere.path());
+        for (name, value) in server["env"].as_object().unwrap() {
+            command.env(name, value.as_str().unwrap());
+        }
+        let mut pipe = Pipe::start(command, json!({})).await;
+        assert_eq!(pipe.fetch(2, &shop.url("/weather"), client).await["status"], "paid");
+        pipe.close().await;
+
+        // Over HTTP the client's own environment holds the key.
+        let (code, block, _) = config(folder.path(), &url, &["--client", client, "--http"]).await;
+        assert_eq!(code, Some(0));
+        assert_eq!(server_in(client, &block)["url"], format!("{url}/mcp"));
+    }
+    assert_eq!(shop.close().await, (60_000, 0));
+}
+
+/// A block that would not work is not printed.
+#[tokio::test]
+async fn without_the_key_of_an_agent_there_is_no_block() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("owner.key"), "ek_owner_0").unwrap();
+    let url = "http://127.0.0.1:4020";
+    for (more, code, said) in [
+        (&[][..], 2, "earnest agent create NAME --key-file FILE"),
+        (&["--key-file", "none.key"], 1, "none.key"),
+        (&["--key-file", "owner.key"], 2, "does not hold the key of an agent"),
+    ] {
+        let words = [&["--client", "claude"][..], more].concat();
+        let (ended, block, talk) = config(folder.path(), url, &words).await;
+        assert_eq!((ended, block.as_str()), (Some(code), ""), "{talk}");
+        assert!(talk.contains(said) && !talk.contains("ek_owner_0"), "{talk}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Mcp, sound};
+use super::{Mcp, another_agent, sound};
 use crate::shop::{BIG_BYTES, Shop};
 use crate::world::PATIENCE;
 
@@ -180,15 +180,6 @@ async fn large_answers_are_resources_of_their_buyer_alone() {
     let list = other.rpc("resources/list", json!({})).await.expect(200);
     assert_eq!(list["result"]["resources"], json!([]));
     assert_eq!(shop.close().await, (40_000, 0));
-}
-
-/// A key of another agent of the same owner.
-async fn another_agent(shop: &Shop) -> String {
-    let world = &shop.world;
-    let agent = world.post("owner", "/v1/agents", json!({ "name": "other" })).await.expect(201);
-    let path = format!("/v1/agents/{}/keys", agent["id"].as_str().unwrap());
-    let key = world.post("owner", &path, json!({ "label": "test" })).await.expect(201);
-    key["key"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

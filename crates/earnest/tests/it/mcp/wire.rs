@@ -1,7 +1,5 @@
 //! `/mcp` as HTTP: who gets in, in which form, in both eras.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{LEGACY, MODERN, Mcp};
@@ -99,12 +97,17 @@ async fn one_agent_has_so_many_calls_at_once() {
     };
     let all = futures_util::future::join_all((0..33).map(slow));
     let open = async {
-        // The seller's gate stays shut until the one too many was turned away, or patience ends.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        crate::world::until("32 are at the seller", || shop.served() >= 5).await;
-        shop.gate.add_permits(64);
+        // The gate stays shut until every call has its place or was turned away: none that ended
+        // early makes room for the one too many.
+        crate::world::until("32 are at the seller", || shop.served() == 32).await;
+        shop.gate.add_permits(32);
     };
     let (answers, ()) = tokio::join!(all, open);
-    let busy = answers.iter().filter(|body| body["error"]["code"] == -32000).count();
-    assert_eq!(busy, 1, "{answers:?}");
+    let busy: Vec<_> = answers.iter().filter(|body| body["error"]["code"] == -32000).collect();
+    assert_eq!(busy.len(), 1, "{answers:?}");
+    let said = busy[0]["error"]["message"].as_str().unwrap();
+    assert!(said.contains("this agent has 32 calls"), "{said}");
+    let paid = |body: &&serde_json::Value| body["result"]["structuredContent"]["status"] == "paid";
+    assert_eq!(answers.iter().filter(paid).count(), 32, "{answers:?}");
+    assert_eq!(shop.served(), 32);
 }

@@ -215,6 +215,31 @@ async fn expired_is_gone_and_stale_shows_how_it_stands() {
     assert_eq!(browser.get("/approvals").await.expect(200).title(), "Nothing waits for you");
 }
 
+/// A failure in the middle hides nothing of what counted before and after it.
+#[tokio::test]
+async fn of_several_each_has_an_outcome_of_its_own() {
+    let world = World::ready().await;
+    let mut browser = Browser::of(&world, "owner").await;
+    let (first, last) = (question(&world, "a", DEAR).await, question(&world, "b", DEAR).await);
+    let unseen = question(&world, "c", DEAR).await;
+    let form = browser.get("/approvals").await.expect(200).field("form");
+    let picks = [
+        format!("{first}.1"),
+        "apr_1.1".to_owned(),
+        "apr_00000000000000000000000001.1".to_owned(),
+        unseen.clone(),
+        format!("{last}.1"),
+    ];
+    let mut fields = vec![("form", &*form), ("decision", "approve")];
+    fields.extend(picks.iter().map(|pick| ("pick", pick.as_str())));
+    let page = browser.post("/approvals", &fields).await.expect(200);
+    assert_eq!(page.title(), "2 approved, 3 not");
+    assert_eq!(page.html.matches("not changed").count(), 3, "{}", page.html);
+    for (id, status) in [(&first, "approved"), (&unseen, "waiting"), (&last, "approved")] {
+        assert_eq!(status_of(&world, id).await, status);
+    }
+}
+
 #[tokio::test]
 async fn what_stands_in_the_way_is_said_before_the_answer() {
     let world = World::ready().await;
@@ -222,19 +247,85 @@ async fn what_stands_in_the_way_is_said_before_the_answer() {
     let id = question(&world, "a", DEAR).await;
     let path = format!("/approvals/{id}");
     let limits = json!({
-        "per_call_cap_micros": 100_000, "session_cap_micros": 5_000_000,
+        "per_call_cap_micros": 1_000_000, "session_cap_micros": 5_000_000,
         "day_cap_micros": 200_000, "approve_above_micros": 200_000, "tab_limit_micros": 20_000_000,
     });
     world.policy("owner", limits).await;
+    let before = world.money();
     let page = browser.get(&path).await.expect(200);
-    for part in [
-        "a yes will not make it buy",
-        "above the $0.10 that one purchase may cost",
-        "Today (UTC), all agents: $0.00 of $0.20 is used, and this would pass it",
-        "(no room)",
-    ] {
+    for part in ["a yes will not make it buy", "cap of $0.20 for today has $0.20 left", "(no room)"]
+    {
         assert!(page.html.contains(part), "no {part}: {}", page.html);
     }
+    assert_eq!(world.money(), before, "looking booked something");
     world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
-    assert!(browser.get(&path).await.expect(200).html.contains("All your agents are paused"));
+    assert!(browser.get(&path).await.expect(200).html.contains("The owner paused all agents."));
+    // Once it is answered there is nothing to say of a yes.
+    browser.tap(&id, "deny").await.expect(303);
+    assert!(!browser.get(&path).await.expect(200).html.contains("will not make it buy"));
+}
+
+/// Whatever the reason: what the page says before the yes is what the repeat is told after it.
+#[tokio::test]
+async fn what_the_page_foresees_is_what_the_repeat_is_told() {
+    let usual = json!({
+        "per_call_cap_micros": 1_000_000, "session_cap_micros": 5_000_000,
+        "day_cap_micros": 10_000_000, "approve_above_micros": 200_000,
+        "tab_limit_micros": 20_000_000,
+    });
+    let with = |name: &str, value: Value| {
+        let mut limits = usual.clone();
+        limits[name] = value;
+        limits
+    };
+    let stranger = "sel_00000000000000000000000001";
+    let week = json!([{ "seller": "OWN", "every": "week", "cap_micros": 100_000 }]);
+    let once = json!([{ "type": "payment.agent_recurrence", "frequency": "ON_DEMAND",
+        "max_occurrences": 0 }]);
+    let cheap = json!([{ "type": "payment.amount_range", "currency": "USD", "max": 10 }]);
+    for (limits, reason) in [
+        (with("per_call_cap_micros", json!(100_000)), "per_call_cap"),
+        (with("session_cap_micros", json!(100_000)), "session_cap"),
+        (with("day_cap_micros", json!(100_000)), "daily_cap"),
+        (with("tab_limit_micros", json!(100_000)), "tab_limit"),
+        (with("sellers", json!([stranger])), "merchant_not_allowed"),
+        (with("listings", json!(["another"])), "tool_not_allowed"),
+        (with("rate", json!({ "count": 1, "per_seconds": 60 })), "rate_limit"),
+        (with("seller_budgets", week), "seller_budget"),
+        (with("constraints", cheap), "constraint"),
+        (with("constraints", once), "constraint"),
+        (with("constraints", json!([{ "type": "payment.unheard_of" }])), "constraint"),
+        (usual.clone(), "tab_closed"),
+        (usual.clone(), ""),
+    ] {
+        let world = World::ready().await;
+        let text = limits.to_string().replace("OWN", &world.seller_id());
+        let limits: Value = serde_json::from_str(&text).unwrap();
+        // The rate counts the question itself, if it is there by then.
+        if reason == "rate_limit" {
+            world.policy("owner", limits.clone()).await;
+        }
+        let id = question(&world, "a", DEAR).await;
+        world.policy("owner", limits).await;
+        if reason == "tab_closed" {
+            world.buy(10_000, "under-way").await;
+            let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+            let path = format!("/v1/tabs/{tab}/close");
+            world.call("owner", Method::POST, &path, None).await.expect(202);
+        }
+        let mut browser = Browser::of(&world, "owner").await;
+        let page = browser.get(&format!("/approvals/{id}")).await.expect(200);
+        browser.tap(&id, "approve").await.expect(303);
+        let repeat = world.authorize(world.quote("/dear-a", DEAR), "a").await;
+        if reason.is_empty() {
+            assert_eq!(repeat.status, 201);
+            assert!(!page.html.contains("will not make it buy"), "{}", page.html);
+            continue;
+        }
+        assert_eq!(repeat.refusal(), format!("policy_denied/{reason}"), "{}", repeat.body);
+        let told = &repeat.body["detail"].as_str().unwrap()[1..];
+        let shown = page.html.replace("&#39;", "'");
+        assert!(shown.contains("will not make it buy"), "{reason}: {shown}");
+        assert!(shown.contains(told), "{reason}: no {told}: {shown}");
+    }
 }

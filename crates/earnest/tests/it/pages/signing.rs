@@ -50,6 +50,47 @@ async fn a_link_signs_in_once() {
     assert_eq!(live.count(), 1, "{rows}");
 }
 
+/// Two taps from a question's address to its answer, for a browser that has to be signed in first:
+/// the sign-in leads on to it. It leads to questions of that owner and nowhere else.
+#[tokio::test]
+async fn a_sign_in_leads_on_to_the_question_that_was_asked_for() {
+    let world = World::ready().await;
+    let id = question(&world, "a", DEAR).await;
+    let path = format!("/approvals/{id}");
+    async fn place_after(browser: &mut Browser<'_>, owner: &str) -> String {
+        let link = login_link(browser.world, owner).await;
+        let page = browser.get(&link).await.expect(200);
+        let (form, token) = (page.field("form"), page.field("token"));
+        let fields = [("form", &*form), ("token", &*token)];
+        let signed_in = browser.post("/login", &fields).await.expect(303);
+        signed_in.headers["location"].to_str().unwrap().to_owned()
+    }
+    let mut browser = Browser::new(&world);
+    let page = browser.get(&path).await.expect(401);
+    assert!(page.html.contains("leads on to the question"), "{}", page.html);
+    let cookie = page.headers["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("HttpOnly; SameSite=Lax"), "{cookie}");
+    assert_eq!(place_after(&mut browser, "owner").await, path);
+    assert_eq!(browser.get(&path).await.expect(200).title(), "Approve $0.25?");
+    browser.tap(&id, "approve").await.expect(303);
+    // Once only.
+    assert_eq!(place_after(&mut browser, "owner").await, "/approvals");
+
+    // Somebody else's question, one that is none, and what a cookie could be made to hold.
+    let mut other = Browser::new(&world);
+    other.get(&path).await.expect(401);
+    let stranger = stranger(&world).await;
+    assert_eq!(place_after(&mut other, &stranger).await, "/approvals");
+    for odd in ["//evil.example", "https://evil.example", "apr_1", "../login", "apr_x/../../v1"] {
+        let mut browser = Browser::new(&world);
+        browser.cookies.push(("earnest-next".to_owned(), odd.to_owned()));
+        assert_eq!(place_after(&mut browser, "owner").await, "/approvals", "{odd}");
+    }
+    let mut browser = Browser::new(&world);
+    let page = browser.get("/approvals/apr_1").await;
+    assert!(page.headers.get("set-cookie").is_none(), "it is no id");
+}
+
 #[tokio::test]
 async fn a_link_used_by_many_at_once_signs_one_in() {
     let world = World::ready().await;
