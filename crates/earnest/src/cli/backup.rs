@@ -227,7 +227,7 @@ async fn would_decide(
     let (status, owed) = (text(&line, "status"), money(&line, "amount_micros"));
     let would = if status == "open" { "decide" } else { "nothing" };
     let row = json!({ "dry_run": true, "would": would, "purchase": purchase, "status": status,
-        "amount_micros": line["amount_micros"], "paid_by": paid_by });
+        "amount_micros": line.get("amount_micros"), "paid_by": paid_by });
     style.object(&row, || match would {
         "decide" => format!("{owed} of {purchase} would be paid by {paid_by}"),
         _ => format!("{purchase} is {status} already"),
