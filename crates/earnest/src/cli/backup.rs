@@ -166,16 +166,6 @@ pub async fn run_restore(command: Restore, style: &Style) -> Ended {
         RestoreVerb::Status { reach } => {
             let row = Client::new(&reach)?.get(Role::Operator, "/v1/restore").await?;
             style.object(&row, || describe(&row))?;
-            for record in
-                row.get("unexplained_records").and_then(Value::as_array).into_iter().flatten()
-            {
-                style.talk(&format!(
-                    "{} {}: {}",
-                    text(record, "code"),
-                    text(record, "paypal_id"),
-                    text(record, "why")
-                ));
-            }
         }
         RestoreVerb::Captures { reach, paging } => captures(&reach, paging, style).await?,
         RestoreVerb::Lines { reach, paging } => lines(&reach, paging, style).await?,
@@ -268,9 +258,9 @@ fn describe(row: &Value) -> String {
         ("lifted", text(row, "lifted_at")),
         ("in spite of", text(row, "gap")),
     ]);
-    let open = row["unexplained_records"].as_array().into_iter().flatten();
+    let open = row.get("unexplained_records").and_then(Value::as_array).into_iter().flatten();
     open.fold(told, |told, it| {
-        let [id, code, why] = ["transaction", "code", "why"].map(|name| text(it, name));
+        let [id, code, why] = ["paypal_id", "code", "why"].map(|name| text(it, name));
         format!("{told}\n  {id} {code}: {why}")
     })
 }

@@ -68,8 +68,7 @@ async fn read(app: &App, row: &Quarantine) -> Import {
         Ok(row) => row.map(|row| row.began),
         Err(why) => return import(None, format!("the books are not readable: {why}")),
     };
-    let since =
-        |row: &TransactionRow| row.initiated.zip(began).is_none_or(|(at, began)| at > began);
+    let since = |row: &TransactionRow| began.is_none_or(|began| row.began_after(began));
     let rows: Vec<TransactionRow> = rows.into_iter().filter(since).collect();
     let unplaced = take_all(app, &rows).await;
     let unexplained = count(unplaced.len());
