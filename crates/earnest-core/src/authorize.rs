@@ -284,10 +284,7 @@ impl Authorize {
         purchase: &Purchase,
         now: Timestamp,
     ) -> Result<Effects<Answer>, Stop> {
-        // A purchase that the copy knew was bought after it was taken.
-        let over = matches!(purchase.state, PurchaseState::Billed | PurchaseState::Unbilled);
-        let held = purchase.state == PurchaseState::Held && purchase.voucher_lives(now);
-        if !over && !held {
+        if purchase.wants_more(now) {
             LostLine::refuse_again(view, purchase.id)?;
         }
         match purchase.state {

@@ -235,6 +235,15 @@ impl Purchase {
         self.updated_at = now;
     }
 
+    /// Whether asking for it again may give a voucher that is not out yet.
+    pub(crate) fn wants_more(&self, now: Timestamp) -> bool {
+        match self.state {
+            PurchaseState::Billed | PurchaseState::Unbilled => false,
+            PurchaseState::Held => !self.voucher_lives(now),
+            _ => true,
+        }
+    }
+
     /// When the hold was made that is pending or was resolved last, in milliseconds since 1970: its id
     /// says.
     pub(crate) fn held_at_ms(&self) -> Option<i64> {

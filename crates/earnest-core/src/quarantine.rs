@@ -373,15 +373,20 @@ impl Unit for KeepImport {
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         let row = view.need::<Quarantine>(Quarantine::ID)?;
-        let done = row.import.is_complete();
-        if row.epoch != self.epoch || done || row.import == self.import {
+        let over = !row.holds() || row.import.is_complete();
+        let mut import = self.import.clone();
+        // A reading that saw nothing takes nothing back.
+        if import.complete_at.is_none() && import.records == 0 {
+            let Import { next_at, said, .. } = import;
+            import = Import { next_at, said, ..row.import.clone() };
+        }
+        if row.epoch != self.epoch || over || row.import == import {
             return Ok(effects);
         }
-        if self.import.is_complete() {
-            let data = json!({ "records": self.import.records });
-            effects.event("quarantine.imported", &[], data);
+        if import.is_complete() {
+            effects.event("quarantine.imported", &[], json!({ "records": import.records }));
         }
-        effects.put(Quarantine { import: self.import.clone(), ..row.clone() })?;
+        effects.put(Quarantine { import, ..row.clone() })?;
         Ok(effects)
     }
 }

@@ -213,6 +213,10 @@ async fn no_door_lets_anything_out_of_a_quarantine() {
     let limits = json!({ "approve_above_micros": 200_000, "per_call_cap_micros": "$1.00" });
     world.policy("owner", limits).await;
     let samples = samples(&world).await;
+    // A backup is taken of books whose differences are known.
+    let known = samples.iter().find(|it| it.path.ends_with("/acknowledgements")).unwrap();
+    let known = known.send(&world, known.body.to_string()).await;
+    assert!(known.status.is_success(), "{}", known.body);
     // A tab that ended below a cent: a new one would carry its rest away.
     world.spend(104_000, "rest").await;
     let voucher = world.authorize(world.quote("/weather", 10_000), "sample-voucher").await;
