@@ -9,11 +9,12 @@
 //!
 //! Where it is asked is the gateway's own configuration, so a client cannot choose which headers
 //! count. Headers in which a client names another path or method are refused: a server behind that
-//! believes them would serve what was not judged. Some gateways append the client's query to it: what comes with the headers of another
-//! gateway is therefore refused at `/authz?for=nginx`, and any other query says nothing. Only
-//! addresses that were named may ask at all. 200 means: serve it, once. Everything
-//! else is the answer for the client, for nginx in the only words it knows: 401 for 402, 403 for any
-//! other no, with the true status in `Earnest-Status` and the code in `Earnest-Code`.
+//! believes them would serve what was not judged. Some gateways append the client's query to where
+//! they ask: what comes with the headers of another gateway is therefore refused at
+//! `/authz?for=nginx`, and any other query says nothing. Only addresses that were named may ask at
+//! all. 200 means: serve it, once. Everything else is the answer for the client, for nginx in the
+//! only words it knows: 401 for 402, 403 for any other no, with the true status in `Earnest-Status`
+//! and the code in `Earnest-Code`.
 //!
 //! The voucher is claimed durably before the 200 is given. What the gateway then answers it does not
 //! tell by itself: a request that was let through counts as served, at once or after
