@@ -20,6 +20,10 @@ use crate::settings::Settings;
 use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Fingerprint, Key, ListEntry, Record, Stop, Touches, Unit, View, rank};
 
+mod clear;
+
+pub use clear::ClearDelivery;
+
 /// The most kinds of events that one endpoint names.
 pub const MAX_KINDS: usize = 30;
 /// The most attempts kept of a delivery; the first and the newest stay.
@@ -524,41 +528,6 @@ impl Unit for FanOut {
         }
         if self.seq > known {
             effects.put(HookCursor { seq: self.seq })?;
-        }
-        Ok(effects)
-    }
-}
-
-/// Clears away a delivery that ended long ago: its attempts, and its place in every list.
-#[derive(Clone, Debug)]
-pub struct ClearDelivery {
-    /// Which.
-    pub delivery: DeliveryId,
-    /// Numbers the operator set.
-    pub settings: Arc<Settings>,
-}
-
-impl Unit for ClearDelivery {
-    type Answer = ();
-
-    fn name(&self) -> &'static str {
-        "hook.clear"
-    }
-
-    fn touches(&self, _: &View, _: Timestamp) -> Touches {
-        let mut touches = Touches::new();
-        touches.row::<Delivery>(self.delivery);
-        touches
-    }
-
-    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
-        let row = view.need::<Delivery>(self.delivery)?;
-        let mut effects = Effects::answer(());
-        if row.state != DeliveryState::Waiting
-            && !row.cleared
-            && now >= after(row.created_at, self.settings.webhook_keep_seconds)
-        {
-            effects.put(Delivery { cleared: true, attempts: Vec::new(), ..row.clone() })?;
         }
         Ok(effects)
     }

@@ -100,6 +100,47 @@ impl Limits {
     /// # Errors
     /// One sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
+        self.check_bounds()?;
+        if self.paypal_scan_overdue_seconds <= self.paypal_scan_seconds {
+            let why = "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
+                 be late";
+            return Err(why.to_owned());
+        }
+        let shares = [
+            (
+                self.webhook_calls_per_endpoint,
+                "webhook_calls_per_endpoint",
+                self.webhook_calls,
+                "webhook_calls",
+            ),
+            (
+                self.webhook_calls_per_principal,
+                "webhook_calls_per_principal",
+                self.webhook_calls,
+                "webhook_calls",
+            ),
+            (
+                self.event_streams_per_principal,
+                "event_streams_per_principal",
+                self.event_streams,
+                "event_streams",
+            ),
+            (
+                self.event_streams_per_owner,
+                "event_streams_per_owner",
+                self.event_streams,
+                "event_streams",
+            ),
+            (self.mcp_calls_per_agent, "mcp_calls_per_agent", self.mcp_calls, "mcp_calls"),
+        ];
+        if let Some((_, part, _, all)) = shares.iter().find(|(part, _, all, _)| part > all) {
+            return Err(format!("`{part}` is above `{all}`, and would never count"));
+        }
+        Ok(())
+    }
+
+    /// Whether each is within what makes sense.
+    fn check_bounds(&self) -> Result<(), String> {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         // A negative time is no time at all.
         let time = |n: i64| u64::try_from(n).unwrap_or(0);
@@ -141,45 +182,12 @@ impl Limits {
             ("mcp_answer_bytes", count(self.mcp_answer_bytes), 64 * 1024, 1024 * mebibyte),
         ];
         let wrong = bounds.iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
-        if let Some((name, _, least, most)) = wrong {
-            return Err(format!("`{name}` is not between {least} and {most}"));
+        match wrong {
+            Some((name, _, least, most)) => {
+                Err(format!("`{name}` is not between {least} and {most}"))
+            }
+            None => Ok(()),
         }
-        if self.paypal_scan_overdue_seconds <= self.paypal_scan_seconds {
-            let why = "`paypal_scan_overdue_seconds` is not above `paypal_scan_seconds`: each look would \
-                 be late";
-            return Err(why.to_owned());
-        }
-        let shares = [
-            (
-                self.webhook_calls_per_endpoint,
-                "webhook_calls_per_endpoint",
-                self.webhook_calls,
-                "webhook_calls",
-            ),
-            (
-                self.webhook_calls_per_principal,
-                "webhook_calls_per_principal",
-                self.webhook_calls,
-                "webhook_calls",
-            ),
-            (
-                self.event_streams_per_principal,
-                "event_streams_per_principal",
-                self.event_streams,
-                "event_streams",
-            ),
-            (
-                self.event_streams_per_owner,
-                "event_streams_per_owner",
-                self.event_streams,
-                "event_streams",
-            ),
-            (self.mcp_calls_per_agent, "mcp_calls_per_agent", self.mcp_calls, "mcp_calls"),
-        ];
-        if let Some((_, part, _, all)) = shares.iter().find(|(part, _, all, _)| part > all) {
-            return Err(format!("`{part}` is above `{all}`, and would never count"));
-        }
-        Ok(())
     }
 
     /// How long the receiver of an outgoing webhook may take.

@@ -212,7 +212,7 @@ mod tests {
         let base = "https://earnest.example";
         let odd = Started {
             program: "/opt/a \"b\" \\ c/earnest".to_owned(),
-            key_file: "/home/ä/k.key".to_owned(),
+            key_file: "/srv/ä/k.key".to_owned(),
         };
         for client in [McpClient::Claude, McpClient::Codex, McpClient::Cursor] {
             for started in [Some(&odd), None] {

@@ -336,7 +336,14 @@ async fn follow(url: String, key: String, last: &'static str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_listeners_hold_no_reader() {
     const MANY: u64 = 500;
-    let world = World::on_disk().await;
+    // As many as one holder never needs.
+    let world = World::on_disk_with(|limits| {
+        limits.connections = 1_200;
+        limits.event_streams = 600;
+        limits.event_streams_per_principal = 600;
+        limits.event_streams_per_owner = 600;
+    })
+    .await;
     let mut listeners = Vec::new();
     for _ in 0..MANY {
         listeners.push(listen(&world, "owner", "", None).await);

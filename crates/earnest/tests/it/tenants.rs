@@ -243,7 +243,8 @@ async fn what_belongs_to_somebody_else_is_not_there() {
                 // That whoever is meant is let in, so that a 404 above is worth something.
                 if operation.method == Method::GET {
                     let answer = tenants.ask(operation, &path, &tenants.keys[role]).await;
-                    assert_eq!(answer.status, 200, "{what}: {}", answer.body);
+                    let shown = [200, 303].contains(&answer.status.as_u16());
+                    assert!(shown, "{what}: {} {}", answer.status, answer.body);
                 }
                 continue;
             }

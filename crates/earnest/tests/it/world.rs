@@ -111,8 +111,14 @@ impl World {
 
     /// Books in a file of its own.
     pub async fn on_disk() -> Self {
+        Self::on_disk_with(|_| ()).await
+    }
+
+    /// The same, with other limits.
+    pub async fn on_disk_with(change: impl FnOnce(&mut earnest::limits::Limits)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config { data: Some(dir.path().to_owned()), ..Config::simulated() };
+        let mut config = Config { data: Some(dir.path().to_owned()), ..Config::simulated() };
+        change(&mut config.limits);
         let mut world = Self::with(config, SimConfig::default()).await;
         world._dir = Some(dir);
         world
