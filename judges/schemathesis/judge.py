@@ -83,7 +83,7 @@ def live(programs, shop):
     told = earnest.wait_for("a delivery", lambda: shop.ask("owner", "GET", f"/v1/webhooks/{hook}/deliveries").json["data"])
     # A key that nobody here uses: it will be revoked.
     agent = shop.keys["agent"]["id"]
-    spare = shop.ask("owner", "POST", f"/v1/agents/{agent}/keys", {"name": "spare"}).json["id"]
+    spare = shop.ask("owner", "POST", f"/v1/agents/{agent}/keys", {"label": "spare"}).json["id"]
     return {
         "own_": shop.keys["owner"]["id"],
         "agt_": agent,

@@ -1,5 +1,5 @@
-//! Kinds of events that want a person: money that moved at PayPal unasked, books that differ or were
-//! restored, jobs that died. What was done on purpose, by somebody who knows, is a notice.
+//! Kinds of events that want a person: money that moved at PayPal unasked, books that differ,
+//! jobs that died. What was done on purpose, by somebody who knows, is a notice.
 
 /// Every kind of alarm, sorted. What watches for them can begin before the first one comes; a test
 /// compares the list with what the source emits.

@@ -126,12 +126,14 @@ impl Quarantine {
     /// looking that it is not there.
     pub const ID: &'static str = "qrn_00000000000000000000000000";
 
-    /// Whether a life that was lost may have done something at PayPal at that time, by PayPal's clock;
-    /// so may it where the time is not known.
+    /// Whether a life that was lost may have done something at PayPal at that time, by PayPal's clock.
+    /// Where PayPal does not say when, it may as long as the books are quarantined: later anybody may
+    /// have made what bears our marks, since receipts show their form.
     pub fn is_unsure_at(&self, at: Option<Timestamp>) -> bool {
-        let from = after(self.unsure_since, -CLOCKS_DIFFER_SECONDS);
-        let to = after(self.restored_at, CLOCKS_DIFFER_SECONDS);
-        at.is_none_or(|at| (from..=to).contains(&at))
+        let Some(at) = at else { return self.holds() };
+        self.gaps().any(|(from, to)| {
+            (after(from, -CLOCKS_DIFFER_SECONDS)..=after(to, CLOCKS_DIFFER_SECONDS)).contains(&at)
+        })
     }
 
     /// Each span of time of which these books know nothing, oldest first: from a copy to the restore

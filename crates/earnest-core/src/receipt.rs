@@ -171,8 +171,8 @@ pub struct SellerLines {
     pub receipt_sha256: String,
 }
 
-/// The kind of [`SellerLines`].
-const SELLER_LINES: &str = "seller_lines";
+/// What [`SellerLines::kind`] says.
+pub const SELLER_LINES: &str = "seller_lines";
 
 fn sum(lines: &[Line]) -> Option<Micros> {
     lines.iter().try_fold(Micros::ZERO, |sum, line| sum.checked_add(line.amount_micros))

@@ -72,7 +72,17 @@ pub fn tab_of_invoice(invoice_id: &str) -> Option<TabId> {
     tab.parse().ok().filter(|_| !epoch.is_empty())
 }
 
+/// How many settlements of one tab a lost life may have made. What claims more was written by
+/// somebody else, and would use up the count.
+const MOST_LOST_SETTLEMENTS: u64 = 10_000;
+
 impl Marks {
+    /// Which settlement of its tab it was, as far as its own number can be believed.
+    fn n_on(&self, named: bool, known: u64) -> u64 {
+        let believed = named && self.n <= known.saturating_add(MOST_LOST_SETTLEMENTS);
+        if believed { self.n } else { known.saturating_add(1) }
+    }
+
     /// Reads our marks: invoice `epoch:tab:n:mark`, and `set_…` or `set_….own_…` beside it. `None` for
     /// everything else.
     ///
@@ -381,9 +391,12 @@ impl BookLost {
             tab.lost.push(capture.clone());
         }
         owner.settled_micros = add(owner.settled_micros, placed)?;
-        owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
-        tab.thaw(owner.open_tab);
         let rest = totals.collectible().saturating_sub(placed);
+        // A part of what was declined is no payment of it.
+        if rest.is_zero() {
+            owner.frozen_tab = other_frozen(view, &owner, tab.id)?;
+            tab.thaw(owner.open_tab);
+        }
         if tab.state == TabState::Closed
             && rest.is_zero()
             && tab.pending_holds == 0
@@ -427,7 +440,7 @@ impl BookLost {
             id: marks.settlement,
             owner: tab.owner,
             tab: tab.id,
-            n: if named { marks.n } else { tab.settlements.saturating_add(1) },
+            n: marks.n_on(named, tab.settlements),
             attempt: 1,
             state: SettlementState::Restored,
             lines: tab.unsettled(),
@@ -475,7 +488,10 @@ fn take_lines(tab: &mut Tab, rest: Micros) {
     tab.settled_lines = tab.lines;
     tab.carried_lines.clear();
     tab.carry_micros = rest;
-    tab.unsettled_since = None;
+    // What is still owed is as old as it was.
+    if rest.is_zero() {
+        tab.unsettled_since = None;
+    }
 }
 
 /// Pays what a tab owes with money of the life that was lost, before anything is captured for it.

@@ -10,6 +10,7 @@ use earnest_core::lost::{
     BookLost, ClearLost, DecideLost, Found, KeepLost, LineState, LostCapture, LostLine, LostState,
     Marks,
 };
+use earnest_core::party::Owner;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState, mark};
 use earnest_core::quarantine::{
@@ -674,5 +675,30 @@ fn every_entry_has_the_epoch_that_it_was_written_in() {
         assert_eq!(second.lost_at(second_of(&second) + 1), None);
         assert!(second.is_unsure_at(None) && second.is_unsure_at(Some(first.backup.taken_at)));
         assert!(!second.is_unsure_at(Some(earnest_core::time::after(world.now(), 3_601))));
+    });
+}
+
+/// Whoever writes our marks on a cent of his own pays a cent: a declined tab stays frozen as long as it
+/// owes, what it owes stays as old as it is, and no number that is claimed uses up the count.
+#[test]
+fn a_cent_under_our_marks_thaws_nothing() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 500_000);
+        let tab = world.open_tab(buyer);
+        let declined = world.settle(buyer.owner, tab);
+        world.decline(&declined);
+        let before: Tab = world.row(tab);
+        restored(world);
+        let settlement = SettlementId::new(world.seed());
+        let invoice = format!("e1:{tab}:{}:mark", u64::MAX);
+        let custom = format!("{settlement}.{}", buyer.owner);
+        let forged = Marks::read("CENT", &invoice, Some(&custom)).unwrap();
+        let forged = Marks { pays: Some(tab), ..forged };
+        assert!(captured(world, &forged, buyer.owner, 10_000));
+        let (after, owner): (Tab, Owner) = (world.row(tab), world.row(buyer.owner));
+        assert_eq!((after.state, owner.frozen_tab), (before.state, Some(tab)));
+        assert_eq!(after.unsettled_since, before.unsettled_since);
+        assert_eq!(after.settlements, before.settlements + 1);
     });
 }

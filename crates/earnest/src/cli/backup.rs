@@ -228,14 +228,16 @@ async fn would_decide(
 async fn would_lift(client: &Client, accepted: bool, style: &Style) -> Result<(), Failure> {
     let row = client.get(Role::Operator, "/v1/restore").await?;
     let status = text(&row, "status");
-    let explained = text(&row, "import_complete") == "true" && text(&row, "unexplained") == "0";
+    // Complete is what has a place for every record.
+    let explained = text(&row, "import_complete") == "true";
     if status == "never" {
         return Err(Failure::of(Code::NotFound, "these books were never restored"));
     }
     if status == "quarantined" && !explained && !accepted {
         let why = format!("it would be refused: {}", text(&row, "import_said"));
         let failure = Failure::of(Code::StateConflict, why);
-        return Err(failure.next("wait, or say with --accept-gap why it goes without"));
+        return Err(failure
+            .next("see `earnest restore status`, or say with --accept-gap why it goes without"));
     }
     let would = if status == "quarantined" { "lift" } else { "nothing" };
     let row = json!({ "dry_run": true, "would": would, "status": status, "explained": explained });

@@ -106,8 +106,8 @@ fn marks_of(
         },
     };
     let heard_of = restored.ended.iter().any(|epoch| epoch == marks.epoch());
-    let fits = restored.is_unsure_at(capture.create_time) && (named.is_some() || owner.is_some());
-    if !heard_of && !fits {
+    let known = heard_of || named.is_some() || owner.is_some();
+    if !known || !restored.is_unsure_at(capture.create_time) {
         return Ok(None);
     }
     marks.pays = match (&named, &owner) {

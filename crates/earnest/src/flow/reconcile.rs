@@ -144,28 +144,39 @@ fn against(
     }))
 }
 
-/// Books what PayPal withheld for a dispute, and what it released. A unit does nothing where the id is
-/// in the books already.
+/// Books what PayPal withheld for a dispute, and what it released.
 async fn withheld(app: &App, rows: &[Row], horizon: Timestamp) -> Result<(), FlowError> {
     for row in rows.iter().filter(|row| row.initiated.is_none_or(|at| at <= horizon)) {
-        let way = match (row.event.kind, row.amount.as_ref()) {
-            (EventKind::DisputeHold, Some((gross, _))) if *gross < 0 => Withholding::Hold,
-            (EventKind::DisputeRelease, Some((gross, _))) if *gross > 0 => Withholding::Release,
-            _ => continue,
-        };
-        let ours = row.amount.as_ref().filter(|(_, currency)| currency == Currency::Usd.code());
-        let size = ours.and_then(|(gross, _)| i64::try_from(gross.unsigned_abs()).ok());
-        let Some(Ok(amount)) = size.map(Micros::new) else { continue };
-        // A fee on a hold is nothing that is known of: the line stays, and says so.
-        if !row.status.is_final() || row.fee_micros != 0 || !is_paypal_id(&row.id) {
-            continue;
-        }
-        if app.store.reader().row::<Withheld>(&row.id)?.is_none() {
-            let (paypal_id, reference) = (row.id.clone(), row.reference.clone());
-            app.store.submit(BookWithheld { paypal_id, way, amount, reference }).await?;
-        }
+        book_withheld(app, row).await?;
     }
     Ok(())
+}
+
+/// As [`withheld`], for one of PayPal's records as it is read; whether it is in the books now.
+pub(super) async fn take_withheld(app: &App, row: &TransactionRow) -> Result<bool, FlowError> {
+    book_withheld(app, &row_of(row)).await
+}
+
+/// Books a hold or its release, where it is one. The unit does nothing where the id is in the books
+/// already. Whether it is there afterwards.
+async fn book_withheld(app: &App, row: &Row) -> Result<bool, FlowError> {
+    let way = match (row.event.kind, row.amount.as_ref()) {
+        (EventKind::DisputeHold, Some((gross, _))) if *gross < 0 => Withholding::Hold,
+        (EventKind::DisputeRelease, Some((gross, _))) if *gross > 0 => Withholding::Release,
+        _ => return Ok(false),
+    };
+    let ours = row.amount.as_ref().filter(|(_, currency)| currency == Currency::Usd.code());
+    let size = ours.and_then(|(gross, _)| i64::try_from(gross.unsigned_abs()).ok());
+    let Some(Ok(amount)) = size.map(Micros::new) else { return Ok(false) };
+    // A fee on a hold is nothing that is known of: the line stays, and says so.
+    if !row.status.is_final() || row.fee_micros != 0 || !is_paypal_id(&row.id) {
+        return Ok(false);
+    }
+    if app.store.reader().row::<Withheld>(&row.id)?.is_none() {
+        let (paypal_id, reference) = (row.id.clone(), row.reference.clone());
+        app.store.submit(BookWithheld { paypal_id, way, amount, reference }).await?;
+    }
+    Ok(app.store.reader().row::<Withheld>(&row.id)?.is_some())
 }
 
 fn say(report: &Report) {
@@ -213,7 +224,7 @@ async fn balance(app: &App, at: Timestamp) -> Result<i64, String> {
     }
 }
 
-fn row_of(row: &TransactionRow) -> Row {
+pub(super) fn row_of(row: &TransactionRow) -> Row {
     let amount = row.amount_micros.zip(row.currency);
     Row {
         id: row.transaction_id.clone(),

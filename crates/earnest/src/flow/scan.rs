@@ -6,7 +6,7 @@
 
 use earnest_core::cash::CashEntry;
 use earnest_core::intent::Intent;
-use earnest_core::reconcile::RowStatus;
+use earnest_core::reconcile::{Acknowledged, RowStatus};
 use earnest_core::suspense::Suspended;
 use earnest_core::time::{Timestamp, after, seconds_between};
 use earnest_core::unit::{Effects, ListEntry, Record, Stop, Touches, Unit, View, rank};
@@ -173,6 +173,9 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
         }
         return Ok(());
     }
+    if is_known(app, row)? || reconcile::take_withheld(app, row).await? {
+        return Ok(());
+    }
     if !row.came_in()
         && let Some(capture) = &row.reference_id
         && ours(capture)?
@@ -188,11 +191,20 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
         }
         None => false,
     };
-    let entry = reader.row::<CashEntry>(&row.transaction_id)?;
-    let recorded = entry.is_some_and(|entry| entry.voided.is_none());
-    let money = row.came_in() && row.state() == RowStatus::Success && !recorded;
+    let money = row.came_in() && row.state() == RowStatus::Success;
     if !open && money && !ours(&row.transaction_id)? {
         unless_taken(settle::capture_hinted(app, &row.transaction_id).await)?;
     }
     Ok(())
+}
+
+/// Whether the operator said what a record is: recorded by hand, or acknowledged.
+fn is_known(app: &App, row: &TransactionRow) -> Result<bool, FlowError> {
+    let reader = app.store.reader();
+    let entry = reader.row::<CashEntry>(&row.transaction_id)?;
+    if entry.is_some_and(|entry| entry.voided.is_none()) {
+        return Ok(true);
+    }
+    let acknowledged = reader.row::<Acknowledged>(&row.transaction_id)?;
+    Ok(acknowledged.is_some_and(|known| known.covers(&reconcile::row_of(row))))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use earnest_core::id::{ApprovalId, PurchaseId};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, LocalCode};
-use earnest_core::receipt::Claims;
+use earnest_core::receipt::{Claims, SELLER_LINES};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -309,6 +309,16 @@ async fn verify(door: &Door, caller: &Caller, receipt: &str) -> ReceiptStatus {
         Err(failure) => return no_receipt(failure),
     };
     let claims = match (verdict.valid, verdict.claims) {
+        // What a seller is shown of a receipt: signed as well, and no settlement of the caller's.
+        (true, Some(claims)) if claims.get("kind").is_some_and(|kind| kind == SELLER_LINES) => {
+            let why =
+                "these are a seller's lines of a receipt, validly signed: ask for the receipt";
+            return ReceiptStatus::no(
+                ReceiptState::Invalid,
+                LocalCode::ReceiptInvalid.as_str(),
+                why,
+            );
+        }
         (true, Some(claims)) => serde_json::from_value::<Claims>(claims),
         (true, None) => {
             let why = "Earnest did not say what the receipt states";

@@ -15,6 +15,7 @@ use crate::bad_input::samples;
 use crate::hooks::{Receiver, hook};
 use crate::judge::{all, breaches, captures_by_invoice, differences};
 use crate::openapi::OPERATIONS;
+use crate::reconcile::happening;
 use crate::restore::{
     Kept, at_paypal, back_up, import, lift, lose_and_restore, outcomes, put_back, say_again,
     settle, world,
@@ -76,6 +77,29 @@ async fn an_import_is_complete_when_all_of_it_has_its_place() {
         assert_once(&world, 100);
         world.assert_at_rest();
     }
+}
+
+/// What PayPal withheld of a lost charge, and released, has its place in the books: it does not keep
+/// them quarantined.
+#[tokio::test]
+async fn a_dispute_about_a_lost_charge_has_its_place() {
+    let (mut world, kept) = world().await;
+    world.spend(1_000_000, "before").await;
+    back_up(&world, kept.path("backup")).await.unwrap();
+    settle(&world).await;
+    let capture = world.sim().books().rows[0].transaction_id.clone();
+    for (code, minor) in [("T1110", -100), ("T1111", 100)] {
+        world.sim().happen(&happening(code, minor, Some(&capture))).unwrap();
+    }
+    lose_and_restore(&mut world, &kept, "backup").await;
+    world.jobs().await;
+    let row = reads(&world, 6 * 3600 + 60).await;
+    assert_eq!((&row["import_complete"], &row["unexplained"]), (&json!(true), &json!(0)), "{row}");
+    assert_eq!(world.totals("disputes").await, "0/1000/0/1000");
+    lift(&world).await;
+    world.settle_down().await;
+    assert_eq!(at_paypal(&world), 100);
+    assert_eq!(breaches(world.reader()), Vec::<String>::new());
 }
 
 /// A payment under an invoice of our form that nobody here is meant by: it stops the lift until the

@@ -188,7 +188,7 @@ async fn a_wrong_a_missing_and_an_extra_movement_are_named() {
 }
 
 /// Something of an account that no call makes.
-fn happening(code: &str, minor: i64, reference: Option<&str>) -> Happening {
+pub fn happening(code: &str, minor: i64, reference: Option<&str>) -> Happening {
     Happening {
         event_code: code.to_owned(),
         minor,

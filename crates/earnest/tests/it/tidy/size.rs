@@ -14,9 +14,6 @@ const LONGER: &[(&str, &str, &str)] = &[
         "plan",
         "its rules in their order, one after the other",
     ),
-    ("crates/earnest/src/api/mod.rs", "described", "a table: one line a route"),
-    ("crates/earnest/src/mcp/read.rs", "approval", "one answer, member by member"),
-    ("crates/earnest/src/pages/facts.rs", "spent", "one table of what was spent, row by row"),
 ];
 
 /// The name of the function that begins in a line as rustfmt writes it, and its indentation.
