@@ -8,13 +8,11 @@ use super::{Tree, check, dependencies};
 const MOST_LINES: usize = 70;
 
 /// Functions that are longer, by file and name, and why they are better so.
-const LONGER: &[(&str, &str, &str)] = &[
-    (
-        "crates/earnest-core/src/treasurer.rs",
-        "plan",
-        "its rules in their order, one after the other",
-    ),
-];
+const LONGER: &[(&str, &str, &str)] = &[(
+    "crates/earnest-core/src/treasurer.rs",
+    "plan",
+    "its rules in their order, one after the other",
+)];
 
 /// The name of the function that begins in a line as rustfmt writes it, and its indentation.
 fn begins(line: &str) -> Option<(&str, usize)> {
