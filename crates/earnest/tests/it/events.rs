@@ -278,28 +278,40 @@ async fn streams_are_few_for_each_and_requests_get_in() {
 }
 
 /// Whoever catches up reads apart from what serves requests, and only what it may see.
-#[tokio::test]
-async fn catching_up_reads_nothing_where_requests_are_served() {
-    let world = World::ready().await;
-    world.spend(10_000, "one").await;
-    let app = &world.earnest.app;
-    let seller: earnest_core::id::SellerId = world.seller_id().parse().unwrap();
-    let principal = earnest_core::party::Principal::Seller(seller);
-    let who = earnest::app::Verified { principal, key: None, owner: None };
-    let place = earnest::events::Place::after(0);
-    let listen = || app.feed.listen(app.store.clone(), place, app.seats.take(who).unwrap());
-    let mut listener = listen();
-    {
-        // With all of the log before it, the first look has nothing: a page is on its way.
-        let mut next = std::pin::pin!(listener.next());
-        assert!(futures_util::poll!(&mut next).is_pending(), "it was read in place");
-    }
-    // Whoever stopped waiting goes on where it was.
-    let seen = listener.next().await.unwrap();
-    let all = world.reader().events(0, 1_000_000).unwrap();
-    let own = all.events.iter().filter(|it| it.event.audience.contains(&seller.to_string()));
-    assert!(own.clone().count() > 0 && seen.after > 0);
-    assert!(seen.events.iter().eq(own), "{seen:?}");
+#[test]
+fn catching_up_reads_nothing_where_requests_are_served() {
+    const THREADS: usize = 8;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(THREADS).build().unwrap();
+    runtime.block_on(async {
+        let world = World::ready().await;
+        world.spend(10_000, "one").await;
+        let app = &world.earnest.app;
+        let seller: earnest_core::id::SellerId = world.seller_id().parse().unwrap();
+        let principal = earnest_core::party::Principal::Seller(seller);
+        let who = earnest::app::Verified { principal, key: None, owner: None };
+        let (place, seat) = (earnest::events::Place::after(0), app.seats.take(who).unwrap());
+        let mut listener = app.feed.listen(app.store.clone(), place, seat);
+        // Every thread that may wait for the books is busy, and nothing but this one is free.
+        let (free, busy) = std::sync::mpsc::channel::<()>();
+        let busy = Arc::new(std::sync::Mutex::new(busy));
+        for _ in 0..THREADS {
+            let busy = busy.clone();
+            tokio::task::spawn_blocking(move || busy.lock().unwrap().recv());
+        }
+        {
+            // With all of the log before it, a look that was made here would find a page.
+            let mut next = std::pin::pin!(listener.next());
+            assert!(futures_util::poll!(&mut next).is_pending(), "it was read in place");
+        }
+        drop(free);
+        // Whoever stopped waiting goes on where it was.
+        let seen = tokio::time::timeout(PATIENCE, listener.next()).await.unwrap().unwrap();
+        let all = world.reader().events(0, 1_000_000).unwrap();
+        let own = all.events.iter().filter(|it| it.event.audience.contains(&seller.to_string()));
+        assert!(own.clone().count() > 0 && seen.after > 0);
+        assert!(seen.events.iter().eq(own), "{seen:?}");
+    });
 }
 
 /// One of the five hundred: it listens, comes back where it was when the stream breaks, and ends
