@@ -109,8 +109,6 @@ pub struct Quarantine {
     /// The restores before this one, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Past>,
-    /// When the oldest copy that these books were ever restored from was taken.
-    pub unsure_since: Timestamp,
     /// How far PayPal's records were read.
     pub import: Import,
     /// The end, once it is lifted.
@@ -245,7 +243,6 @@ impl Unit for BeginQuarantine {
         let earlier = before
             .map_or_else(Vec::new, |row| row.earlier.iter().cloned().chain([past(row)]).collect());
         // A backup that was itself taken in quarantine lacks all that the one before it lacked.
-        let unsure = before.map_or(self.backup.taken_at, |row| row.unsure_since);
         let mut backup = self.backup.clone();
         if let Some(row) = before.filter(|row| row.holds()) {
             backup.taken_at = backup.taken_at.min(row.backup.taken_at);
@@ -254,7 +251,6 @@ impl Unit for BeginQuarantine {
             restored_at: now,
             epoch: self.epoch.clone(),
             ended,
-            unsure_since: unsure.min(backup.taken_at),
             backup,
             earlier,
             import: Import::default(),

@@ -9,6 +9,7 @@
 //! A seller gets its own lines of a receipt ([`SellerLines`]), signed apart and bound to it by hash:
 //! what its buyer bought elsewhere is nothing to it.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -133,10 +134,7 @@ pub struct Verified {
 /// [`BadToken`]; [`BadToken::RetiredKey`] when the receipt says itself that it was signed after its
 /// key was retired; [`BadToken::Malformed`] when its figures do not add up.
 pub fn verify(token: &str, keys: &KeySet) -> Result<Verified, BadToken> {
-    let (claims, key_retired_at) = keys.read::<Claims>(Purpose::Receipt, token)?;
-    if key_retired_at.is_some_and(|at| claims.iat >= at.as_second()) {
-        return Err(BadToken::RetiredKey);
-    }
+    let (claims, key_retired_at) = read(token, keys, |claims: &Claims| claims.iat)?;
     if !claims.adds_up() {
         return Err(BadToken::Malformed);
     }
@@ -205,6 +203,20 @@ impl SellerLines {
     }
 }
 
+/// What a receipt key signed, and when that key was retired; refused where it says itself that it was
+/// signed after that.
+fn read<C: DeserializeOwned>(
+    token: &str,
+    keys: &KeySet,
+    signed_at: impl Fn(&C) -> i64,
+) -> Result<(C, Option<Timestamp>), BadToken> {
+    let (claims, key_retired_at) = keys.read::<C>(Purpose::Receipt, token)?;
+    match key_retired_at {
+        Some(at) if signed_at(&claims) >= at.as_second() => Err(BadToken::RetiredKey),
+        _ => Ok((claims, key_retired_at)),
+    }
+}
+
 /// A seller's lines that were checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedLines {
@@ -219,10 +231,7 @@ pub struct VerifiedLines {
 /// # Errors
 /// As [`verify`].
 pub fn verify_lines(token: &str, keys: &KeySet) -> Result<VerifiedLines, BadToken> {
-    let (claims, key_retired_at) = keys.read::<SellerLines>(Purpose::Receipt, token)?;
-    if key_retired_at.is_some_and(|at| claims.iat >= at.as_second()) {
-        return Err(BadToken::RetiredKey);
-    }
+    let (claims, key_retired_at) = read(token, keys, |claims: &SellerLines| claims.iat)?;
     let own = claims.lines.iter().all(|line| line.seller == claims.seller);
     if claims.kind != SELLER_LINES || !own || sum(&claims.lines) != Some(claims.lines_micros) {
         return Err(BadToken::Malformed);

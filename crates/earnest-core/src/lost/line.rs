@@ -179,9 +179,7 @@ impl Unit for KeepLost {
         let restored = view.row::<Quarantine>(Quarantine::ID)?;
         let kept = view.row::<LostLine>(LostLine::id_of(claims.sub))?;
         let lost = match view.row::<Purchase>(claims.sub)? {
-            None => restored.is_some_and(|row| {
-                (row.unsure_since.as_second()..=row.restored_at.as_second()).contains(&claims.iat)
-            }),
+            None => restored.is_some_and(|row| row.lost_at(claims.iat).is_some()),
             Some(purchase) if purchase.seller != told.seller => false,
             // Held, or resolved, between the two units.
             Some(purchase)

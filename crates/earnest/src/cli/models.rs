@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use earnest_core::id::ModelCallId;
 use earnest_core::problem::{Code, LocalCode};
+use earnest_store::OpenError;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use super::{Style, Where};
 use crate::config::Config;
 use crate::flow::advisor::{Tried, try_out};
 use crate::models::{Cost, Gateway, ModelError, Models};
-use crate::serve::open_books;
+use crate::serve::{StartError, open_books};
 use crate::source::{machine_clock, seed};
 
 /// Asks every model of the settings one question about a made-up tab. Exit code 4 where a key is
@@ -29,10 +30,13 @@ pub async fn doctor(place: Where, style: &Style) -> Ended {
         style.talk("no model is configured: Earnest goes by its rules");
         return Ok(ExitCode::SUCCESS);
     }
-    let store = open_books(&config).await.map_err(|why| {
-        Failure::local(LocalCode::InUse, 7, why.to_string()).next(
-            "stop Earnest first; what its models answer meanwhile is in events `model.called`",
-        )
+    let store = open_books(&config).await.map_err(|why| match why {
+        StartError::Books(OpenError::InUse(_)) => {
+            Failure::local(LocalCode::InUse, 7, why.to_string()).next(
+                "stop Earnest first; what its models answer meanwhile is in events `model.called`",
+            )
+        }
+        other => Failure::of(Code::DatabaseUnavailable, other.to_string()),
     })?;
     let (mut rows, mut worst) = (Vec::new(), 0);
     for gateway in models.all() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use earnest_core::id::{ApprovalId, PurchaseId};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, LocalCode};
-use earnest_core::receipt::{Claims, SELLER_LINES};
+use earnest_core::receipt::{Claims, SELLER_LINES, SellerLines};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -308,18 +308,11 @@ async fn verify(door: &Door, caller: &Caller, receipt: &str) -> ReceiptStatus {
         Ok(verdict) => verdict,
         Err(failure) => return no_receipt(failure),
     };
-    let claims = match (verdict.valid, verdict.claims) {
-        // What a seller is shown of a receipt: signed as well, and no settlement of the caller's.
+    let status = match (verdict.valid, verdict.claims) {
         (true, Some(claims)) if claims.get("kind").is_some_and(|kind| kind == SELLER_LINES) => {
-            let why =
-                "these are a seller's lines of a receipt, validly signed: ask for the receipt";
-            return ReceiptStatus::no(
-                ReceiptState::Invalid,
-                LocalCode::ReceiptInvalid.as_str(),
-                why,
-            );
+            serde_json::from_value::<SellerLines>(claims).map(listed)
         }
-        (true, Some(claims)) => serde_json::from_value::<Claims>(claims),
+        (true, Some(claims)) => serde_json::from_value::<Claims>(claims).map(stated),
         (true, None) => {
             let why = "Earnest did not say what the receipt states";
             return ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), why);
@@ -330,12 +323,26 @@ async fn verify(door: &Door, caller: &Caller, receipt: &str) -> ReceiptStatus {
             return ReceiptStatus::no(ReceiptState::Invalid, code, &why);
         }
     };
-    match claims {
-        Ok(claims) => stated(claims),
-        Err(why) => {
-            let why = format!("what the receipt states cannot be read: {why}");
-            ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), &why)
-        }
+    status.unwrap_or_else(|why| {
+        let why = format!("what the receipt states cannot be read: {why}");
+        ReceiptStatus::failed(LocalCode::AnswerUnreadable.as_str(), &why)
+    })
+}
+
+/// What a seller is shown of a receipt, signed as that is.
+fn listed(claims: SellerLines) -> ReceiptStatus {
+    let (count, sum, id) = (claims.lines.len(), claims.lines_micros, claims.jti);
+    let text = format!(
+        "These are one seller's lines of receipt {id}, validly signed: {count} of {sum} together. \
+         What was captured stands on the receipt itself."
+    );
+    ReceiptStatus {
+        receipt_id: Some(id.to_string()),
+        issuer: Some(claims.iss),
+        currency: Some(claims.currency.to_string()),
+        purchases: Some(claims.lines.iter().map(|line| line.purchase.to_string()).collect()),
+        mode: Some(claims.mode),
+        ..ReceiptStatus::new(ReceiptState::Valid, text)
     }
 }
 

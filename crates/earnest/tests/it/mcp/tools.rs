@@ -272,6 +272,14 @@ async fn receipts_are_checked_by_purchase_by_address_and_by_themselves() {
     assert_eq!(mcp.call("verify_receipt", json!({ "url": url })).await, checked);
     let receipt = world.get("", address).await.expect(200)["receipt"].clone();
     assert_eq!(mcp.call("verify_receipt", json!({ "receipt": receipt })).await, checked);
+    // What its seller is shown of it is signed too, and says less.
+    let lines = world.get("seller", &path).await.expect(200)["lines"].clone();
+    let of_seller = mcp.call("verify_receipt", json!({ "receipt": lines })).await;
+    assert_eq!(
+        (&of_seller["status"], &of_seller["receipt_id"], &of_seller["purchases"]),
+        (&json!("valid"), &checked["receipt_id"], &checked["purchases"])
+    );
+    assert_eq!(of_seller.get("captured_micros"), None);
     let forged = receipt.as_str().unwrap().replace('.', "x");
     let forged = mcp.call("verify_receipt", json!({ "receipt": forged })).await;
     assert_eq!(forged["status"], "invalid", "{forged}");
