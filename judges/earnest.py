@@ -151,9 +151,12 @@ class Programs(contextlib.AbstractContextManager):
                 try:
                     process.wait(timeout=15)
                 except subprocess.TimeoutExpired:
-                    # It started a session of its own, so its children go with it.
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                    pass
+            # It started a session of its own, so what it started goes with it, also where it ended
+            # without ending that.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             log.close()
             if kind:
                 print(f"--- last of {name}:\n{self.log(name)}", file=sys.stderr)
