@@ -1,6 +1,7 @@
 //! What every request and job shares.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use earnest_core::id::{KeyId, OwnerId, Seed};
@@ -125,6 +126,8 @@ pub struct Inner {
     pub planted: crate::planted::Planted,
     /// This process, as leases name it.
     pub node: String,
+    /// Whether everything is there that has to be before anybody is let in.
+    furnished: AtomicBool,
     webhook_id: RwLock<Option<String>>,
     /// Signing keys.
     keys: RwLock<Arc<Keys>>,
@@ -218,6 +221,7 @@ impl App {
             #[cfg(feature = "planted")]
             planted: parts.planted,
             node: source::random_token(),
+            furnished: AtomicBool::new(false),
             clock: parts.clock,
             remembered: RwLock::default(),
             attempts: Attempts::new(&parts.limits),
@@ -231,6 +235,16 @@ impl App {
             stopping: parts.stopping,
             tasks: parts.tasks,
         }))
+    }
+
+    /// Whether the start is over: its keys count, and PayPal knows where to call.
+    pub fn is_furnished(&self) -> bool {
+        self.furnished.load(Ordering::Acquire)
+    }
+
+    /// The start is over.
+    pub fn set_furnished(&self) {
+        self.furnished.store(true, Ordering::Release);
     }
 
     /// The time.

@@ -207,6 +207,7 @@ impl Running {
         if let (true, Some(sim), Some(dev)) = (with_method, &self.sim, &self.dev) {
             vault_dev_owner(app, sim, dev).await;
         }
+        app.set_furnished();
         Ok(())
     }
 

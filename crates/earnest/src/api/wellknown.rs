@@ -70,12 +70,15 @@ pub struct Ready {
     seq: u64,
 }
 
-/// The books can be read and written. 200 says that requests are served, also while a job keeps dying:
+/// The start is over, and the books can be read and written. 200 says that requests are served, also while a job keeps dying:
 /// `status` and `failing` say that.
 #[utoipa::path(get, path = "/readyz", tag = "operations",
     responses((status = 200, description = "Ready", body = Ready),
         (status = 503, description = "Not ready", body = Problem, content_type = "application/problem+json")))]
 pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Ready>> {
+    if !app.is_furnished() {
+        return Err(refuse(Code::Overloaded, "it is starting: not all of its keys count yet"));
+    }
     let head = app.store.reader().head()?;
     match tokio::time::timeout(PROBE, app.store.submit(Probe)).await {
         Ok(written) => written?,

@@ -1,12 +1,13 @@
 //! A start that fails leaves nothing behind: no listener, no open books, no key that nobody has.
 
 use earnest::config::Config;
+use earnest::first::DevKeys;
 use earnest::serve::{Running, Start};
 use earnest_paypal::{Mode, Secret};
 use reqwest::Method;
 use tokio::net::TcpListener;
 
-use crate::world::{answer, client};
+use crate::world::{PATIENCE, answer, client, own_address};
 
 /// Starts where a file of keys cannot be written, then where it can; `whose` is asked with what the
 /// file then holds.
@@ -69,4 +70,42 @@ async fn development_keys_are_lost_by_no_failed_start() {
         keys["operator"]["key"].as_str().unwrap().to_owned()
     };
     keys_that_cannot_be_written(Mode::Simulated, "dev-keys.json", operator).await;
+}
+
+/// Whoever is told that it is ready may ask: every key of `dev-keys.json` counts by then.
+#[tokio::test]
+async fn ready_means_that_keys_count() {
+    let dir = tempfile::tempdir().unwrap();
+    // An address of its own, so that nobody takes the port between our look and its own.
+    let free = std::net::TcpListener::bind(own_address()).unwrap();
+    let (data, address) = (dir.path().join("data"), free.local_addr().unwrap());
+    drop(free);
+    let mut earnest = tokio::process::Command::new(env!("CARGO_BIN_EXE_earnest"))
+        .args(["up", "--data", data.to_str().unwrap(), "--listen", &address.to_string()])
+        .env_remove("EARNEST_CONFIG")
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let (http, url) = (client(), format!("http://{address}"));
+    let ready = async {
+        loop {
+            let answer = http.get(format!("{url}/readyz")).send().await;
+            if answer.is_ok_and(|answer| answer.status() == 200) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ready).await.expect("it is ready in time");
+    let keys = std::fs::read_to_string(data.join("dev-keys.json")).unwrap();
+    let keys: DevKeys = serde_json::from_str(&keys).unwrap();
+    for key in [&keys.operator, &keys.owner, &keys.agent, &keys.seller] {
+        let path = if key.id.starts_with("sel_") { "/v1/purchases" } else { "/v1/tabs" };
+        let asked = http.get(format!("{url}{path}")).bearer_auth(key.key.expose()).send().await;
+        assert_ne!(asked.unwrap().status(), 401, "{}", key.id);
+    }
+    earnest.kill().await.unwrap();
 }
