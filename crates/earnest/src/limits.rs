@@ -55,10 +55,14 @@ pub struct Limits {
     pub mcp_calls: usize,
     /// How many of those are one agent's.
     pub mcp_calls_per_agent: usize,
+    /// How many of those are one owner's agents', together.
+    pub mcp_calls_per_owner: usize,
     /// The longest a call of an MCP tool lasts; what takes longer goes on without it.
     pub mcp_call_seconds: u64,
     /// How many purchases over MCP are under way at once, all agents' together.
     pub mcp_purchases: usize,
+    /// How many of those are one owner's agents', together.
+    pub mcp_purchases_per_owner: usize,
     /// The largest answer of a seller's that is read for an agent.
     pub mcp_answer_bytes: usize,
 }
@@ -87,8 +91,10 @@ impl Default for Limits {
             webhook_calls_per_principal: 8,
             mcp_calls: 256,
             mcp_calls_per_agent: 32,
+            mcp_calls_per_owner: 64,
             mcp_call_seconds: 25,
             mcp_purchases: 64,
+            mcp_purchases_per_owner: 32,
             mcp_answer_bytes: 8 * 1024 * 1024,
         }
     }
@@ -132,6 +138,13 @@ impl Limits {
                 "event_streams",
             ),
             (self.mcp_calls_per_agent, "mcp_calls_per_agent", self.mcp_calls, "mcp_calls"),
+            (self.mcp_calls_per_owner, "mcp_calls_per_owner", self.mcp_calls, "mcp_calls"),
+            (
+                self.mcp_purchases_per_owner,
+                "mcp_purchases_per_owner",
+                self.mcp_purchases,
+                "mcp_purchases",
+            ),
         ];
         if let Some((_, part, _, all)) = shares.iter().find(|(part, _, all, _)| part > all) {
             return Err(format!("`{part}` is above `{all}`, and would never count"));
@@ -176,9 +189,11 @@ impl Limits {
             ("webhook_calls_per_principal", count(self.webhook_calls_per_principal), 1, 1_000),
             ("mcp_calls", count(self.mcp_calls), 1, 100_000),
             ("mcp_calls_per_agent", count(self.mcp_calls_per_agent), 1, 100_000),
+            ("mcp_calls_per_owner", count(self.mcp_calls_per_owner), 1, 100_000),
             // Clients give up on what takes longer, and then know nothing.
             ("mcp_call_seconds", self.mcp_call_seconds, 1, 25),
             ("mcp_purchases", count(self.mcp_purchases), 1, 100_000),
+            ("mcp_purchases_per_owner", count(self.mcp_purchases_per_owner), 1, 100_000),
             ("mcp_answer_bytes", count(self.mcp_answer_bytes), 64 * 1024, 1024 * mebibyte),
         ];
         let wrong = bounds.iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
@@ -220,6 +235,8 @@ mod tests {
         check("event_streams_per_principal", |l| l.event_streams = 15);
         check("event_streams_per_owner", |l| l.event_streams_per_owner = 401);
         check("mcp_calls_per_agent", |l| l.mcp_calls_per_agent = 257);
+        check("mcp_calls_per_owner", |l| l.mcp_calls_per_owner = 257);
+        check("mcp_purchases_per_owner", |l| l.mcp_purchases = 31);
         check("mcp_call_seconds", |l| l.mcp_call_seconds = 26);
     }
 }

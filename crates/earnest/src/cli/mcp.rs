@@ -83,7 +83,7 @@ async fn serve(client: &Client) -> Ended {
     let key = client.key(Role::Agent)?;
     let broken = |why: String| Failure::local(LocalCode::SetupFailed, 1, why);
     let door = Door::own_machine(client.base()).map_err(|why| broken(why.to_string()))?;
-    let server = Server::of(Arc::new(door), Caller::new("self", &key));
+    let server = Server::of(Arc::new(door), Caller::new("self", "self", &key));
     let running = server.serve(rmcp::transport::stdio()).await;
     let running = running.map_err(|why| broken(format!("no client: {why}")))?;
     running.waiting().await.map_err(|why| broken(why.to_string()))?;

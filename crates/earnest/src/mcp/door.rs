@@ -43,13 +43,16 @@ const MOST_BUYERS: usize = 1024;
 pub struct Caller {
     /// Its name: what it bought is kept under it.
     pub agent: Arc<str>,
+    /// Whose agent it is: its owner's agents share what there is for one owner.
+    pub owner: Arc<str>,
     key: Arc<Zeroizing<String>>,
 }
 
 impl Caller {
-    /// An agent and its key, `ek_agent_…`.
-    pub fn new(agent: &str, key: &str) -> Self {
-        Self { agent: agent.into(), key: Arc::new(Zeroizing::new(key.to_owned())) }
+    /// An agent, its owner, and its key, `ek_agent_…`.
+    pub fn new(agent: &str, owner: &str, key: &str) -> Self {
+        let key = Arc::new(Zeroizing::new(key.to_owned()));
+        Self { agent: agent.into(), owner: owner.into(), key }
     }
 }
 
@@ -85,8 +88,32 @@ pub(super) enum ApiFailure {
 pub(super) enum Busy {
     /// The calls of this agent.
     Agent,
+    /// The calls of its owner's agents.
+    Owner,
     /// The calls of all agents.
     All,
+}
+
+/// Places that each of many has so many of.
+struct Places {
+    each: usize,
+    taken: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+impl Places {
+    fn new(each: usize) -> Self {
+        Self { each, taken: Mutex::default() }
+    }
+
+    /// One of somebody's, if one is free.
+    fn take(&self, whose: &Arc<str>) -> Option<OwnedSemaphorePermit> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has nothing under way needs no entry.
+        taken.retain(|_, own| own.available_permits() < self.each);
+        let own = taken.entry(Arc::clone(whose));
+        let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.each)));
+        Arc::clone(own).try_acquire_owned().ok()
+    }
 }
 
 /// A way in for agents: the tools behind it are the same, whoever mounts it.
@@ -96,14 +123,19 @@ pub struct Door {
     /// What fetches go through where this server makes them; an agent's own machine needs none.
     guard: Option<Outbound>,
     buyers: Mutex<HashMap<[u8; 32], Buyer>>,
-    places: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    places: Places,
+    owners: Places,
     all_places: Arc<Semaphore>,
     /// The most calls of one agent at once, and the most purchases of one agent under way.
     pub(super) calls_per_agent: usize,
+    /// The most calls of one owner's agents at once.
+    pub(super) calls_per_owner: usize,
     /// The most calls of all agents at once.
     pub(super) calls: usize,
     /// The most purchases of all agents under way.
     pub(super) purchases: usize,
+    /// The most purchases of one owner's agents under way.
+    pub(super) purchases_per_owner: usize,
     /// The longest a call lasts.
     pub(super) call_within: Duration,
     /// The largest answer of a seller's that is read.
@@ -176,11 +208,14 @@ impl Door {
             http: http.build()?,
             guard,
             buyers: Mutex::default(),
-            places: Mutex::default(),
+            places: Places::new(limits.mcp_calls_per_agent),
+            owners: Places::new(limits.mcp_calls_per_owner),
             all_places: Arc::new(Semaphore::new(limits.mcp_calls)),
             calls_per_agent: limits.mcp_calls_per_agent,
+            calls_per_owner: limits.mcp_calls_per_owner,
             calls: limits.mcp_calls,
             purchases: limits.mcp_purchases,
+            purchases_per_owner: limits.mcp_purchases_per_owner,
             call_within: Duration::from_secs(limits.mcp_call_seconds),
             answer_bytes: limits.mcp_answer_bytes,
             jobs: Jobs::new(limits.mcp_purchases, lifetime),
@@ -200,16 +235,12 @@ impl Door {
     /// A place for one more call of this agent's.
     ///
     /// # Errors
-    /// When it has as many under way as it may, or all agents together have.
-    pub(super) fn place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 2], Busy> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever has nothing under way needs no entry.
-        places.retain(|_, own| own.available_permits() < self.calls_per_agent);
-        let own = places.entry(Arc::clone(&caller.agent));
-        let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.calls_per_agent)));
-        let own = Arc::clone(own).try_acquire_owned().map_err(|_| Busy::Agent)?;
+    /// When it has as many under way as it may, or its owner's agents have, or all together have.
+    pub(super) fn place(&self, caller: &Caller) -> Result<[OwnedSemaphorePermit; 3], Busy> {
+        let own = self.places.take(&caller.agent).ok_or(Busy::Agent)?;
+        let owner = self.owners.take(&caller.owner).ok_or(Busy::Owner)?;
         let all = Arc::clone(&self.all_places).try_acquire_owned().map_err(|_| Busy::All)?;
-        Ok([own, all])
+        Ok([own, owner, all])
     }
 
     /// The buyer of a caller for a URL.
@@ -397,7 +428,7 @@ mod tests {
             drain: Duration::ZERO,
         };
         let door = Door::guarded(url, Reach::Public, &Limits::default(), lifetime).unwrap();
-        let caller = Caller::new("agt_1", "ek_agent_x");
+        let caller = Caller::new("agt_1", "own_1", "ek_agent_x");
         // The buyer asks at the same place, which is no loopback and plain http.
         door.buyer(&caller, "https://seller.example/x").unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

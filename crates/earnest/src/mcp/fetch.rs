@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::INLINE_BYTES;
 use super::door::{Caller, Door};
-use super::jobs::{JobKey, NotBegun};
+use super::jobs::{Bounds, JobKey, NotBegun};
 use super::read::money;
 use super::result::{AnswerState, FetchStatus, Fetched, QuoteStatus, Quoted};
 use super::tools::{AskQuote, PaidFetch};
@@ -160,8 +160,17 @@ impl Purchase {
     async fn once(&self) -> Arc<Fetched> {
         let id = &self.args.request_id;
         let start = || buy(Arc::clone(&self.door), self.caller.clone(), self.args.clone());
-        let (print, most) = (self.args.fingerprint(), self.door.calls_per_agent);
-        let waiting = match self.door.jobs.join(&self.key, print, most, start) {
+        let (door, print) = (&self.door, self.args.fingerprint());
+        let bounds = Bounds {
+            owner: Arc::clone(&self.caller.owner),
+            agent: door.calls_per_agent,
+            owners: door.purchases_per_owner,
+        };
+        let full = |most: usize, whose: &str| {
+            let why = format!("{most} purchases of {whose} are under way, as many as may be");
+            Arc::new(busy(id, &why))
+        };
+        let waiting = match door.jobs.join(&self.key, print, &bounds, start) {
             Ok(waiting) => waiting,
             Err(NotBegun::Conflict) => {
                 let why = "another request is being bought under this request_id";
@@ -170,17 +179,9 @@ impl Purchase {
                 let fetched = Fetched::new(FetchStatus::FailedNotCharged, id, text);
                 return Arc::new(fetched.why(Code::IdempotencyConflict.as_str(), None, why));
             }
-            Err(NotBegun::TooMany) => {
-                let why =
-                    format!("{most} purchases of this agent are under way, as many as may be");
-                return Arc::new(busy(id, &why));
-            }
-            Err(NotBegun::AllBusy) => {
-                let most = self.door.purchases;
-                let why =
-                    format!("{most} purchases of all agents are under way, as many as may be");
-                return Arc::new(busy(id, &why));
-            }
+            Err(NotBegun::TooMany) => return full(bounds.agent, "this agent"),
+            Err(NotBegun::OwnerBusy) => return full(bounds.owners, "this owner's agents"),
+            Err(NotBegun::AllBusy) => return full(door.purchases, "all agents"),
         };
         match timeout_at(self.until, waiting.ended()).await {
             Ok(fetched) => {

@@ -106,7 +106,8 @@ async fn admit(app: &App, request: Request) -> Result<(Request, Value), Response
     let message = envelope::read(&bytes).map_err(malformed)?;
     let both = HeaderValue::from_static("application/json, text/event-stream");
     parts.headers.insert(header::ACCEPT, both);
-    parts.extensions.insert(Caller::new(&agent.agent.to_string(), &key));
+    let caller = Caller::new(&agent.agent.to_string(), &agent.owner.to_string(), &key);
+    parts.extensions.insert(caller);
     if !streams {
         parts.extensions.insert(JsonOnly);
     }

@@ -31,7 +31,24 @@ type Ending = Option<(Instant, Arc<Fetched>)>;
 
 struct Job {
     fingerprint: [u8; 32],
+    owner: Arc<str>,
     ending: watch::Receiver<Ending>,
+}
+
+impl Job {
+    fn is_under_way(&self) -> bool {
+        self.ending.borrow().is_none()
+    }
+}
+
+/// Who asks for a purchase, and how many may be under way.
+pub(super) struct Bounds {
+    /// The agent's owner.
+    pub(super) owner: Arc<str>,
+    /// The most of the agent's.
+    pub(super) agent: usize,
+    /// The most of the owner's agents'.
+    pub(super) owners: usize,
 }
 
 /// Why a purchase is not begun.
@@ -41,6 +58,8 @@ pub(super) enum NotBegun {
     Conflict,
     /// The agent has as many under way as one may.
     TooMany,
+    /// The owner's agents have as many under way as one owner's may.
+    OwnerBusy,
     /// All agents together have as many under way as they may.
     AllBusy,
 }
@@ -100,12 +119,12 @@ impl Jobs {
     }
 
     /// The purchase of that name: the one under way or just ended, or a new one that `start` runs if
-    /// its agent has fewer than `most` under way, and all agents have fewer than they may.
+    /// its agent, its owner's agents and all agents have fewer under way than they may.
     pub(super) fn join<F>(
         &self,
         key: &JobKey,
         fingerprint: [u8; 32],
-        most: usize,
+        bounds: &Bounds,
         start: impl FnOnce() -> F,
     ) -> Result<Waiting, NotBegun>
     where
@@ -114,7 +133,7 @@ impl Jobs {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.sweep(&key.0);
         if let Some(job) = state.jobs.get(key) {
-            let running = job.ending.borrow().is_none();
+            let running = job.is_under_way();
             match (job.fingerprint == fingerprint, running) {
                 (true, _) => return Ok(Waiting(job.ending.clone())),
                 (false, true) => return Err(NotBegun::Conflict),
@@ -122,9 +141,14 @@ impl Jobs {
                 (false, false) => {}
             }
         }
-        let own = state.jobs.iter().filter(|((agent, _), _)| *agent == key.0);
-        if own.filter(|(_, job)| job.ending.borrow().is_none()).count() >= most {
+        let under_way = state.jobs.iter().filter(|(_, job)| job.is_under_way());
+        let owners = under_way.filter(|(_, job)| job.owner == bounds.owner);
+        let (own, others): (Vec<_>, Vec<_>) = owners.partition(|((agent, _), _)| *agent == key.0);
+        if own.len() >= bounds.agent {
             return Err(NotBegun::TooMany);
+        }
+        if own.len().saturating_add(others.len()) >= bounds.owners {
+            return Err(NotBegun::OwnerBusy);
         }
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| NotBegun::AllBusy)?;
@@ -141,7 +165,8 @@ impl Jobs {
             drop(place);
         };
         self.lifetime.tasks.spawn(tracing::Instrument::in_current_span(work));
-        state.jobs.insert(key.clone(), Job { fingerprint, ending: ending.clone() });
+        let owner = Arc::clone(&bounds.owner);
+        state.jobs.insert(key.clone(), Job { fingerprint, owner, ending: ending.clone() });
         Ok(Waiting(ending))
     }
 

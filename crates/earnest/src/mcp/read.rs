@@ -267,10 +267,30 @@ async fn of_purchase(
         }),
         // It is on no receipt: the purchase says whether one comes.
         Err(ApiFailure::Refused(problem)) if problem.known_code() == Some(Code::NotFound) => {
-            Err(Box::new(unsigned(&view.status)))
+            Err(Box::new(match given_up(door, caller, &view).await.map_err(failed)? {
+                Some(none) => none,
+                None => unsigned(&view.status),
+            }))
         }
         Err(failure) => Err(failed(failure)),
     }
+}
+
+/// A purchase that was billed on a tab which nothing is captured for any more.
+async fn given_up(
+    door: &Door,
+    caller: &Caller,
+    purchase: &PurchaseView,
+) -> Result<Option<ReceiptStatus>, ApiFailure> {
+    let (Some(tab), "billed") = (&purchase.tab, purchase.status.as_str()) else { return Ok(None) };
+    let tab: TabView = door.get(caller, &format!("/v1/tabs/{tab}")).await?;
+    let how = match tab.status.as_str() {
+        "written_off" => "was written off",
+        "paid_off" => "was paid otherwise than by a capture of its own",
+        _ => return Ok(None),
+    };
+    let text = format!("The tab of the purchase {how}: no receipt of a capture comes.");
+    Ok(Some(ReceiptStatus::new(ReceiptState::None, text)))
 }
 
 /// A purchase that is on no receipt so far.

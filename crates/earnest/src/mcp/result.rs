@@ -389,7 +389,7 @@ pub(super) enum ReceiptState {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct ReceiptStatus {
     /// valid: signed by this Earnest, and its figures add up. invalid: it does not count. pending:
-    /// the purchase is not settled yet; ask again later. none: nothing was charged for the purchase,
+    /// the purchase is not settled yet; ask again later. none: nothing is captured for the purchase,
     /// so no receipt comes. failed: there is no such receipt, or it could not be read.
     pub(super) status: ReceiptState,
     /// The receipt, rcp_…

@@ -153,20 +153,16 @@ impl Server {
 
 /// No place for another call; which bound it was that refused.
 fn busy(door: &Door, bound: Busy) -> ErrorData {
-    let why = match bound {
-        Busy::Agent => {
-            format!(
-                "busy: this agent has {} calls at once, as many as one may",
-                door.calls_per_agent
-            )
-        }
-        Busy::All => {
-            format!(
-                "busy: all agents together have {} calls at once, as many as they may",
-                door.calls
-            )
-        }
+    let (who, count, may) = match bound {
+        Busy::Agent => ("this agent has", door.calls_per_agent, "as many as one may"),
+        Busy::Owner => (
+            "this owner's agents together have",
+            door.calls_per_owner,
+            "as many as one owner's may",
+        ),
+        Busy::All => ("all agents together have", door.calls, "as many as they may"),
     };
+    let why = format!("busy: {who} {count} calls at once, {may}");
     let data = json!({ "code": Code::RateLimited.as_str(), "retry_after_s": 1 });
     ErrorData::new(ErrorCode(-32000), why, Some(data))
 }

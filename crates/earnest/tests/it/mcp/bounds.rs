@@ -13,6 +13,8 @@ use earnest::limits::Limits;
 use earnest::mcp::{Caller, Door, Lifetime, Server};
 use earnest::outbound::Reach;
 use earnest::serve::{Running, Start};
+use paypal_sim::{Effect, Fault};
+use reqwest::Method;
 use rmcp::ServiceExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines};
@@ -40,7 +42,7 @@ impl Line {
             drain: Duration::ZERO,
         };
         let door = Door::guarded(earnest, Reach::Loopback, limits, lifetime).unwrap();
-        let server = Server::of(Arc::new(door), Caller::new("self", key));
+        let server = Server::of(Arc::new(door), Caller::new("self", "self", key));
         tokio::spawn(async move { server.serve(split(theirs)).await.unwrap().waiting().await });
         let (output, input) = split(ours);
         let mut line = Self { input, output: BufReader::new(output).lines() };
@@ -342,4 +344,72 @@ async fn a_purchase_that_cost_nothing_gets_no_receipt() {
     }
     let unknown = mcp.call("verify_receipt", json!({ "purchase": PURCHASE })).await;
     assert_eq!((&unknown["status"], &unknown["code"]), (&json!("failed"), &json!("not_found")));
+}
+
+/// A tab that is written off is captured no more: *pending* would have an agent ask for ever.
+#[tokio::test]
+async fn a_purchase_of_a_tab_that_was_written_off_gets_no_receipt() {
+    let world = World::ready().await;
+    world.spend(150_000, "w").await;
+    let mcp = Mcp::new(&world);
+    let bought = world.get("owner", "/v1/purchases").await.expect(200)["data"][0].clone();
+    assert_eq!(bought["status"], "billed", "{bought}");
+    let by_purchase = json!({ "purchase": bought["id"] });
+    assert_eq!(mcp.call("verify_receipt", by_purchase.clone()).await["status"], "pending");
+
+    let declined = Effect::Issue { issue: "INSTRUMENT_DECLINED".to_owned() };
+    world.sim().add_fault(Fault::on("orders.create", declined)).unwrap();
+    let tab = format!("/v1/tabs/{}", bought["tab"].as_str().unwrap());
+    let asked = |key: &'static str| [("idempotency-key", key)];
+    let settle = format!("{tab}/settle");
+    world.call_with("owner", Method::POST, &settle, None, &asked("s")).await.expect(202);
+    world.settle_down().await;
+    let write_off = format!("{tab}/write-off");
+    world.call_with("operator", Method::POST, &write_off, None, &asked("o")).await.expect(200);
+
+    let none = mcp.tool("verify_receipt", by_purchase).await;
+    assert_eq!(none["structuredContent"]["status"], "none", "{none}");
+    assert!(none["content"][0]["text"].as_str().unwrap().contains("written off"), "{none}");
+}
+
+/// Whoever makes many agents has no more than one owner's share of what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_one_owner_share_what_there_is_for_one() {
+    let limits = Limits { mcp_purchases_per_owner: 1, mcp_calls_per_owner: 1, ..Limits::default() };
+    let limits = Limits { mcp_calls_per_agent: 1, ..limits };
+    let config = Config { limits, ..Config::simulated() };
+    let shop = Shop::in_world(World::real_time(config).await).await;
+    let mcp = Mcp::new(&shop.world);
+    let second = Mcp { key: super::another_agent(&shop).await, ..Mcp::new(&shop.world) };
+    let strangers = crate::pages::stranger(&shop.world).await;
+    let strangers = super::agent_of(&shop.world, &strangers).await;
+    let strangers = Mcp { key: strangers, ..Mcp::new(&shop.world) };
+    let ask = |id: &str, wait_s: u64| json!({ "url": shop.url("/slow"), "max_price": "$1", "request_id": id, "wait_s": wait_s });
+    assert_eq!(mcp.call("paid_fetch", ask("a", 0)).await["status"], "in_progress");
+    until("it is at the seller", || shop.served() == 1).await;
+    let refused = second.call("paid_fetch", ask("b", 0)).await;
+    assert_eq!(refused["code"], "rate_limited", "{refused}");
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("1 purchases of this owner's agents"), "{refused}");
+
+    // The calls, too; another owner's agent is met by neither.
+    let waiting = mcp.call("paid_fetch", ask("a", 20));
+    let busy = async {
+        let refused = loop {
+            let answer = second.rpc("tools/call", json!({ "name": "tab_status", "arguments": {} }));
+            let answer = answer.await.body;
+            if answer.get("error").is_some() {
+                break answer;
+            }
+            tokio::task::yield_now().await;
+        };
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("this owner's agents together have 1 calls"), "{refused}");
+        strangers.call("tab_status", json!({})).await;
+        // It has no tab, which is said because it was let in.
+        let denied = strangers.call("paid_fetch", ask("c", 20)).await;
+        assert_eq!(denied["status"], "denied", "{denied}");
+        shop.gate.add_permits(1);
+    };
+    assert_eq!(tokio::join!(waiting, busy).0["status"], "paid");
 }

@@ -161,10 +161,14 @@ pub async fn secrets_of_a_purchase(shop: &Shop) -> Vec<(String, String)> {
 
 /// A key of another agent of the same owner.
 pub async fn another_agent(shop: &Shop) -> String {
-    let world = &shop.world;
-    let agent = world.post("owner", "/v1/agents", json!({ "name": "other" })).await.expect(201);
+    agent_of(&shop.world, "owner").await
+}
+
+/// A key of a new agent of an owner's, who is known by a key.
+pub async fn agent_of(world: &World, owner: &str) -> String {
+    let agent = world.post(owner, "/v1/agents", json!({ "name": "other" })).await.expect(201);
     let path = format!("/v1/agents/{}/keys", agent["id"].as_str().unwrap());
-    let key = world.post("owner", &path, json!({ "label": "test" })).await.expect(201);
+    let key = world.post(owner, &path, json!({ "label": "test" })).await.expect(201);
     key["key"].as_str().unwrap().to_owned()
 }
 

@@ -147,7 +147,7 @@ async fn status_of(world: &World, approval: &str) -> String {
 }
 
 /// Another owner, by key.
-async fn stranger(world: &World) -> String {
+pub async fn stranger(world: &World) -> String {
     let owner = world.post("operator", "/v1/owners", json!({ "name": "Stranger" })).await;
     let path = format!("/v1/owners/{}/keys", owner.expect(201)["id"].as_str().unwrap());
     let key = world.post("operator", &path, json!({})).await.expect(201);
