@@ -1,10 +1,13 @@
 //! What an engine needs of the place the books are kept in; everything that differs between
-//! memory, SQLite and (later) PostgreSQL is behind it.
+//! memory, SQLite and PostgreSQL is behind it.
+
+use std::borrow::Cow;
 
 use foldhash::HashMap;
 
 use earnest_core::entry::{Entry, KeyLine};
 use earnest_core::ledger::{AccountId, Hold};
+use earnest_core::time::Timestamp;
 use earnest_core::unit::{Key, RowKey};
 use earnest_core::{id::TransferId, ledger::Totals};
 use sha2::{Digest, Sha256};
@@ -48,6 +51,22 @@ pub(crate) enum Fault {
     Unit(String),
     /// The whole transaction is gone, or must go.
     Whole(String),
+    /// The whole transaction is gone, and would go well if it were run again.
+    Again(String),
+    /// The place lost what it had acknowledged: nothing may be written, or answered, any more.
+    Regressed(String),
+    /// The books were moved to another place, which is named.
+    Moved(String),
+}
+
+impl Fault {
+    /// In words.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::Unit(why) | Self::Whole(why) | Self::Again(why) | Self::Regressed(why) => why,
+            Self::Moved(to) => format!("these books were moved to {to}"),
+        }
+    }
 }
 
 /// Why a batch was not committed.
@@ -58,6 +77,8 @@ pub(crate) enum CommitFault {
     Poison(String),
     /// The place itself fails (full, broken); rolled back.
     Whole(String),
+    /// Rolled back, and would go well if it were run again.
+    Again(String),
     /// COMMIT itself failed: it may be on disk or not. Memory must be read again.
     Unknown(String),
 }
@@ -76,6 +97,49 @@ pub(crate) struct Recorded<'a> {
 pub(crate) struct Dirty<'a> {
     pub(crate) accounts: &'a HashMap<AccountId, Slot>,
     pub(crate) rows: &'a HashMap<RowKey, DirtyRow>,
+}
+
+/// A batch that may be run now.
+pub(crate) struct Begun {
+    /// The time, where the place has a clock of its own.
+    pub(crate) now: Option<Timestamp>,
+    /// The end of the log.
+    pub(crate) head: Head,
+    /// What others committed since we last looked.
+    pub(crate) foreign: Foreign,
+}
+
+/// What others wrote.
+pub(crate) enum Foreign {
+    /// Nothing.
+    None,
+    /// This.
+    Some(Changed),
+    /// So much that all was read again.
+    Many(Recovered),
+}
+
+/// What changed, and what of it must be known: totals, as every account is kept in memory.
+#[derive(Default)]
+pub(crate) struct Changed {
+    pub(crate) accounts: Vec<(AccountId, Slot)>,
+    /// Kind and id.
+    pub(crate) rows: Vec<(Cow<'static, str>, String)>,
+    pub(crate) holds: Vec<TransferId>,
+}
+
+/// What a batch will ask for, as far as that is known.
+#[derive(Default)]
+pub(crate) struct Want {
+    pub(crate) keys: Vec<KeyAddress>,
+    pub(crate) rows: Vec<RowKey>,
+    pub(crate) holds: Vec<TransferId>,
+}
+
+impl Want {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.rows.is_empty() && self.holds.is_empty()
+    }
 }
 
 /// What is kept in memory, as read from the books.
@@ -116,13 +180,28 @@ pub(crate) trait Backend: Send + 'static {
     fn hold(&mut self, id: TransferId) -> Result<Option<Hold>, Fault>;
 
     /// Whether a batch may start; says why not. A place for housekeeping between batches.
+    /// Whether every read costs a round trip, so that it pays to ask for much at once.
+    fn is_remote(&self) -> bool {
+        false
+    }
+    /// Reads ahead what the running batch will ask for.
+    fn fetch(&mut self, _want: &Want) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn ready(&mut self) -> Result<(), String>;
-    fn begin(&mut self) -> Result<(), Fault>;
+    /// Begins a batch as the one writer. `known` is the end of the log as we know it.
+    fn begin(&mut self, known: &Head) -> Result<Begun, Fault>;
     /// Writes one unit within its own savepoint: wholly, or not at all.
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault>;
     /// Writes what is dirty and commits durably.
     fn commit(&mut self, dirty: &Dirty<'_>) -> Result<(), CommitFault>;
     fn rollback(&mut self);
+    /// Whether the batch that ended in `end` was committed, after its COMMIT failed. An error where
+    /// that cannot be known from here.
+    fn settled(&mut self, _end: &Head) -> Result<bool, String> {
+        Err("only reading the books again can tell".to_owned())
+    }
     /// Reads everything that is kept in memory again, from what is really there.
     fn recover(&mut self) -> Result<Recovered, String>;
     /// The last act: leaves the books in good order.

@@ -34,6 +34,11 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         self.young.insert(key, value);
     }
 
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

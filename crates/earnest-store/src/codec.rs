@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use earnest_core::entry::{Entry, EventLine, KeyLine, PutLine};
 use earnest_core::id::{TransferId, pack, unpack};
-use earnest_core::ledger::{AccountId, Cause, Leg, Op};
+use earnest_core::ledger::{AccountId, Cause, HoldState, Leg, Op};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
 use earnest_core::unit::Fingerprint;
@@ -53,6 +53,29 @@ impl Packed {
 
     pub(crate) fn text(&self) -> String {
         self.unpacked().unwrap_or_default()
+    }
+}
+
+const PENDING: i64 = 0;
+const POSTED: i64 = 1;
+const VOIDED: i64 = 2;
+
+/// A chain's state as a column keeps it.
+pub(crate) const fn state_number(state: HoldState) -> i64 {
+    match state {
+        HoldState::Pending => PENDING,
+        HoldState::Posted => POSTED,
+        HoldState::Voided => VOIDED,
+    }
+}
+
+/// What [`state_number`] gave.
+pub(crate) const fn state_of(number: i64) -> Option<HoldState> {
+    match number {
+        PENDING => Some(HoldState::Pending),
+        POSTED => Some(HoldState::Posted),
+        VOIDED => Some(HoldState::Voided),
+        _ => None,
     }
 }
 

@@ -12,7 +12,7 @@
 //!   unit at fault is alone;
 //! - a COMMIT that fails leaves what is in memory in doubt: it is dropped and read again.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,13 +27,18 @@ use earnest_core::unit::{
     Effects, Key, KeyUse, Loaded, Put, RowKey, RowTouch, Stop, Touches, View, rank,
 };
 
-use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded};
+use crate::backend::{
+    Backend, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered, Want,
+};
 use crate::cache::Cache;
 use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
 use crate::{Clock, Head, SubmitError, Sums};
 
 /// How often a unit may name something new before it is taken for one that never ends.
 const MOST_ROUNDS: usize = 64;
+
+/// How often a batch is run again before it is split.
+const MOST_ATTEMPTS: u32 = 3;
 
 /// A unit whose type is forgotten.
 pub(crate) trait Task: Send {
@@ -60,12 +65,26 @@ pub(crate) struct Engine<B> {
     rows: Cache<RowKey, Loaded>,
     holds: Cache<TransferId, Hold>,
     sums: Arc<Mutex<Sums>>,
+    /// The kinds of all rows that were ever remembered.
+    kinds: HashSet<&'static str>,
+    /// Why nothing is written any more, when that is so.
+    stopped: Arc<Mutex<Option<String>>>,
     /// Why memory must be read again before the next batch.
     doubt: Option<String>,
 }
 
 /// A key and where it stands.
 type Addressed = (KeyAddress, Key);
+
+/// Why a batch is not there.
+enum Lost {
+    /// One of its units cannot be written.
+    Poison(String),
+    /// It would go well if it were run again.
+    Again(String),
+    /// The place fails.
+    Whole(String),
+}
 
 /// Why a unit recorded nothing, or only its fingerprint.
 enum End {
@@ -86,8 +105,18 @@ impl<B: Backend> Engine<B> {
     pub(crate) fn new(backend: B, settings: Settings) -> Result<Self, String> {
         let (rows, holds) = (Cache::new(settings.cached), Cache::new(settings.cached));
         let (accounts, head) = (HashMap::default(), Head::GENESIS);
-        let (sums, doubt) = (Arc::default(), None);
-        let mut engine = Self { backend, settings, accounts, head, rows, holds, sums, doubt };
+        let mut engine = Self {
+            backend,
+            settings,
+            accounts,
+            head,
+            rows,
+            holds,
+            sums: Arc::default(),
+            kinds: HashSet::default(),
+            stopped: Arc::default(),
+            doubt: None,
+        };
         engine.recover()?;
         Ok(engine)
     }
@@ -99,6 +128,11 @@ impl<B: Backend> Engine<B> {
     /// The sums of all accounts, as they change.
     pub(crate) fn sums(&self) -> Arc<Mutex<Sums>> {
         self.sums.clone()
+    }
+
+    /// Why nothing is written any more, once that is so.
+    pub(crate) fn stopped(&self) -> Arc<Mutex<Option<String>>> {
+        self.stopped.clone()
     }
 
     pub(crate) fn close(&mut self) {
@@ -113,6 +147,13 @@ impl<B: Backend> Engine<B> {
 
     fn recover(&mut self) -> Result<(), String> {
         let found = self.backend.recover()?;
+        self.take_in(found)?;
+        self.doubt = None;
+        Ok(())
+    }
+
+    /// Keeps what was read in place of what was known.
+    fn take_in(&mut self, found: Recovered) -> Result<(), String> {
         found.check()?;
         self.rows.clear();
         self.holds.clear();
@@ -123,34 +164,60 @@ impl<B: Backend> Engine<B> {
         }
         *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
         self.head = found.head;
-        self.doubt = None;
         Ok(())
     }
 
     /// Runs units in order and answers them all.
     pub(crate) fn run(&mut self, tasks: &mut [Box<dyn Task>]) {
-        if tasks.is_empty() {
-            return;
+        let mut attempt = 0;
+        while !tasks.is_empty() {
+            let lost = match self.attempt_batch(tasks) {
+                Ok(()) => return,
+                Err(lost) => lost,
+            };
+            match lost {
+                Lost::Poison(why) => return self.isolate(tasks, &why),
+                Lost::Again(why) if attempt < MOST_ATTEMPTS => {
+                    tracing::warn!(why, units = tasks.len(), "a batch is run again");
+                    attempt += 1;
+                }
+                // A part of it may go well where the whole does not.
+                Lost::Again(why) => {
+                    let (left, right) = tasks.split_at_mut(tasks.len() / 2);
+                    if left.is_empty() {
+                        return give_up(right, &why);
+                    }
+                    self.run(left);
+                    return self.run(right);
+                }
+                Lost::Whole(why) => return give_up(tasks, &why),
+            }
         }
-        if let Err(why) = self.ready() {
-            return give_up(tasks, &why);
-        }
+    }
+
+    /// Runs units in order. Where they are lost, none of them was answered.
+    fn attempt_batch(&mut self, tasks: &mut [Box<dyn Task>]) -> Result<(), Lost> {
+        self.ready().map_err(Lost::Whole)?;
         let now = (self.settings.clock)();
-        if let Err(Fault::Unit(why) | Fault::Whole(why)) = self.backend.begin() {
-            return give_up(tasks, &why);
+        let begun = self.backend.begin(&self.head).map_err(|fault| self.lost(fault))?;
+        let now = begun.now.unwrap_or(now);
+        if let Err(why) = self.catch_up(begun.head, begun.foreign) {
+            self.backend.rollback();
+            return Err(Lost::Whole(why));
         }
         let numbered = u64::try_from(self.accounts.len()).unwrap_or(u64::MAX);
         let mut batch = Batch::new(self.head, numbered, tasks.len());
-        let mut ends = Vec::with_capacity(tasks.len());
-        for task in tasks.iter_mut() {
-            match self.run_unit(&mut batch, task.as_mut(), now) {
-                Ok(end) => ends.push(end),
-                Err(why) => {
-                    self.backend.rollback();
-                    return give_up(tasks, &why);
-                }
+        let ran = self.read_ahead(tasks, now).and_then(|()| {
+            let each = tasks.iter_mut().map(|task| self.run_unit(&mut batch, task.as_mut(), now));
+            each.collect::<Result<Vec<_>, Fault>>()
+        });
+        let ends = match ran {
+            Ok(ends) => ends,
+            Err(fault) => {
+                self.backend.rollback();
+                return Err(self.lost(fault));
             }
-        }
+        };
         #[cfg(feature = "planted")]
         if crate::planted::on(crate::planted::Bug::AnswerBeforeCommit) {
             settle(tasks, ends.clone());
@@ -158,23 +225,156 @@ impl<B: Backend> Engine<B> {
         if batch.head == self.head {
             // Nothing was recorded: answers that only show, refusals that are known.
             self.backend.rollback();
-            return settle(tasks, ends);
+            settle(tasks, ends);
+            return Ok(());
         }
         match self.backend.commit(&Dirty { accounts: &batch.accounts, rows: &batch.rows }) {
-            Ok(()) => {
-                self.merge(batch);
-                settle(tasks, ends);
+            Ok(()) => {}
+            Err(CommitFault::Poison(why)) => return Err(Lost::Poison(why)),
+            Err(CommitFault::Whole(why)) => return Err(Lost::Whole(why)),
+            Err(CommitFault::Again(why)) => return Err(Lost::Again(why)),
+            Err(CommitFault::Unknown(why)) => match self.backend.settled(&batch.head) {
+                Ok(true) => tracing::warn!(why, "a COMMIT without an answer had been carried out"),
+                Ok(false) => return Err(Lost::Again(why)),
+                Err(unknown) => {
+                    self.distrust(&why);
+                    return Err(Lost::Whole(format!("{why}; {unknown}")));
+                }
+            },
+        }
+        self.merge(batch);
+        settle(tasks, ends);
+        Ok(())
+    }
+
+    /// What a fault of the place means for the units that ran into it.
+    fn lost(&mut self, fault: Fault) -> Lost {
+        match fault {
+            Fault::Again(why) => Lost::Again(why),
+            Fault::Unit(why) | Fault::Whole(why) => Lost::Whole(why),
+            Fault::Regressed(_) | Fault::Moved(_) => {
+                let why = fault.why();
+                tracing::error!(why, "nothing is written any more");
+                *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+                Lost::Whole(why)
             }
-            Err(CommitFault::Poison(why)) => self.isolate(tasks, &why),
-            Err(CommitFault::Whole(why)) => give_up(tasks, &why),
-            Err(CommitFault::Unknown(why)) => {
-                self.distrust(&why);
-                give_up(tasks, &why);
+        }
+    }
+
+    /// Brings memory up to what others committed.
+    fn catch_up(&mut self, head: Head, foreign: Foreign) -> Result<(), String> {
+        match foreign {
+            Foreign::None => {}
+            Foreign::Many(found) => {
+                tracing::info!(from = self.head.seq, to = head.seq, "the books were read again");
+                self.take_in(found)?;
+                if self.head != head {
+                    return Err("the log does not end where its head says".to_owned());
+                }
+            }
+            Foreign::Some(changed) => {
+                {
+                    let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+                    for (id, slot) in &changed.accounts {
+                        let before = self.accounts.get(id).map(|slot| slot.totals);
+                        sums.replace(id, before.unwrap_or_default(), slot.totals);
+                    }
+                }
+                self.accounts.extend(changed.accounts);
+                for (kind, id) in changed.rows {
+                    if let Some(kind) = self.kinds.get(&*kind) {
+                        self.rows.remove(&RowKey { kind, id });
+                    }
+                }
+                changed.holds.iter().for_each(|id| self.holds.remove(id));
+            }
+        }
+        self.head = head;
+        Ok(())
+    }
+
+    /// Asks a place that is far away for much at once: the units are asked what they touch, as far
+    /// as they can know, before the first of them runs.
+    fn read_ahead(&mut self, tasks: &[Box<dyn Task>], now: Timestamp) -> Result<(), Fault> {
+        if !self.backend.is_remote() {
+            return Ok(());
+        }
+        let keys: Vec<Option<KeyAddress>> = tasks
+            .iter()
+            .map(|task| guarded(|| task.key()).ok().flatten().map(|key| KeyAddress::of(&key)))
+            .collect();
+        let mut want = Want { keys: keys.iter().flatten().copied().collect(), ..Want::default() };
+        want.keys.sort_unstable();
+        want.keys.dedup();
+        // What the key means is for the unit's own run; here it only has to name what it touches.
+        let mut views: Vec<Option<View>> =
+            tasks.iter().map(|_| Some(View::new(KeyUse::Fresh))).collect();
+        let empty = Batch::new(self.head, 0, 0);
+        let mut asked = (HashSet::default(), HashSet::default());
+        for _ in 0..MOST_ROUNDS {
+            let mut touched = Vec::with_capacity(tasks.len());
+            for (task, view) in tasks.iter().zip(&mut views) {
+                let touches =
+                    view.as_ref().and_then(|view| self.new_touches(task.as_ref(), view, now));
+                if let Some(touches) = &touches {
+                    self.want(touches, &mut asked, &mut want);
+                } else {
+                    *view = None;
+                }
+                touched.push(touches);
+            }
+            if !want.is_empty() {
+                self.backend.fetch(&want)?;
+                want = Want::default();
+            }
+            for (touches, view) in touched.into_iter().zip(&mut views) {
+                let (Some(touches), Some(into)) = (touches, view.as_mut()) else { continue };
+                match self.fill(&empty, touches, into) {
+                    Ok(()) => {}
+                    // A unit that cannot be loaded says so itself when it runs.
+                    Err(End::Fault(fault @ (Fault::Whole(_) | Fault::Again(_)))) => {
+                        return Err(fault);
+                    }
+                    Err(_) => *view = None,
+                }
+            }
+            if views.iter().all(Option::is_none) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What a unit touches that its view has not; `None` when that is nothing.
+    fn new_touches(&self, task: &dyn Task, view: &View, now: Timestamp) -> Option<Touches> {
+        let mut touches = guarded(|| task.touches(view, now)).ok()?;
+        only_new(&mut touches, view);
+        lowest_rank(&touches).map(|_| touches)
+    }
+
+    /// Notes what of this is neither in memory nor asked for.
+    fn want(
+        &mut self,
+        touches: &Touches,
+        asked: &mut (HashSet<RowKey>, HashSet<TransferId>),
+        want: &mut Want,
+    ) {
+        for touch in &touches.rows {
+            if self.rows.get(&touch.key).is_none() && asked.0.insert(touch.key.clone()) {
+                want.rows.push(touch.key.clone());
+            }
+        }
+        for id in &touches.holds {
+            if self.holds.get(id).is_none() && asked.1.insert(*id) {
+                want.holds.push(*id);
             }
         }
     }
 
     fn ready(&mut self) -> Result<(), String> {
+        if let Some(why) = &*self.stopped.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(why.clone());
+        }
         if self.doubt.is_some() {
             self.recover()?;
         }
@@ -203,6 +403,7 @@ impl<B: Backend> Engine<B> {
         }
         self.accounts.extend(batch.accounts);
         for (key, row) in batch.rows {
+            self.kinds.insert(key.kind);
             self.rows.insert(key, row.row);
         }
         for (id, hold) in batch.holds {
@@ -217,7 +418,7 @@ impl<B: Backend> Engine<B> {
         batch: &mut Batch,
         task: &mut dyn Task,
         now: Timestamp,
-    ) -> Result<Result<(), SubmitError>, String> {
+    ) -> Result<Result<(), SubmitError>, Fault> {
         let name = task.name();
         let end = self.attempt(batch, task, now);
         match end {
@@ -231,7 +432,7 @@ impl<B: Backend> Engine<B> {
                 tracing::error!(unit = name, why, "a unit failed");
                 Ok(Err(SubmitError::Internal(why)))
             }
-            Err(End::Fault(Fault::Whole(why))) => Err(why),
+            Err(End::Fault(fault)) => Err(fault),
         }
     }
 
@@ -287,9 +488,7 @@ impl<B: Backend> Engine<B> {
         let mut latest = 0;
         for _ in 0..MOST_ROUNDS {
             let mut touches = guarded(|| task.touches(&view, now))?;
-            touches.rows.retain(|touch| !view.has_row(&touch.key));
-            touches.holds.retain(|id| !view.has_hold(*id));
-            touches.accounts.retain(|id| !view.has_account(*id));
+            only_new(&mut touches, &view);
             let Some(lowest) = lowest_rank(&touches) else { return Ok(view) };
             if self.settings.check_lock_order {
                 // INVARIANT: rows_are_named_in_lock_order
@@ -307,19 +506,24 @@ impl<B: Backend> Engine<B> {
                     touches.accounts.clear();
                 }
             }
-            for touch in touches.rows {
-                let row = self.load_row(batch, &touch)?;
-                view.load_row(touch.key, row);
-            }
-            for id in touches.holds {
-                let hold = self.load_hold(batch, id)?;
-                view.load_hold(id, hold);
-            }
-            for id in touches.accounts {
-                view.load_account(id, self.slot(batch, &id).map(|s| s.totals).unwrap_or_default());
-            }
+            self.fill(batch, touches, &mut view)?;
         }
         Err(End::Bug(format!("still names something new after {MOST_ROUNDS} rounds")))
+    }
+
+    fn fill(&mut self, batch: &Batch, touches: Touches, view: &mut View) -> Result<(), End> {
+        for touch in touches.rows {
+            let row = self.load_row(batch, &touch)?;
+            view.load_row(touch.key, row);
+        }
+        for id in touches.holds {
+            let hold = self.load_hold(batch, id)?;
+            view.load_hold(id, hold);
+        }
+        for id in touches.accounts {
+            view.load_account(id, self.slot(batch, &id).map(|s| s.totals).unwrap_or_default());
+        }
+        Ok(())
     }
 
     fn load_row(&mut self, batch: &Batch, touch: &RowTouch) -> Result<Option<Loaded>, End> {
@@ -332,6 +536,7 @@ impl<B: Backend> Engine<B> {
         let Some(bytes) = self.backend.row(&touch.key)? else { return Ok(None) };
         let row = guarded(|| (touch.decode)(&bytes))?
             .map_err(|why| End::Bug(format!("row {} cannot be read: {why}", touch.key)))?;
+        self.kinds.insert(touch.key.kind);
         self.rows.insert(touch.key.clone(), row.clone());
         Ok(Some(row))
     }
@@ -496,6 +701,13 @@ fn dirty_rows(batch: &Batch, view: &View, puts: Vec<Put>) -> Vec<(RowKey, DirtyR
 fn guarded<T>(of_the_unit: impl FnOnce() -> T) -> Result<T, End> {
     catch_unwind(AssertUnwindSafe(of_the_unit))
         .map_err(|panic| End::Bug(format!("panicked: {}", panic_text(panic.as_ref()))))
+}
+
+/// Leaves what the view has not.
+fn only_new(touches: &mut Touches, view: &View) {
+    touches.rows.retain(|touch| !view.has_row(&touch.key));
+    touches.holds.retain(|id| !view.has_hold(*id));
+    touches.accounts.retain(|id| !view.has_account(*id));
 }
 
 fn lowest_rank(touches: &Touches) -> Option<u8> {

@@ -33,6 +33,27 @@ pub enum OpenError {
         /// The latest schema this version knows.
         known: i64,
     },
+    /// A server's schema was made by a later version.
+    #[error("the books at {place} have schema {found}, this version knows {known}")]
+    NewerSchema {
+        /// The server and database.
+        place: String,
+        /// Its schema.
+        found: i64,
+        /// The latest schema this version knows.
+        known: i64,
+    },
+    /// A database's address cannot be read.
+    #[error("not the address of a database: {0}")]
+    Address(String),
+    /// A server cannot be reached, or refuses.
+    #[error("the database at {place}: {why}")]
+    Database {
+        /// The server and database, without who and with what password.
+        place: String,
+        /// What it says.
+        why: String,
+    },
     /// The stored state contradicts itself.
     #[error("the books do not add up: {0}")]
     Damaged(String),

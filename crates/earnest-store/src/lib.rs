@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] takes [`Unit`](earnest_core::unit::Unit)s, the one shape of a write, and a
 //! [`Reader`] shows what they recorded. The engine between them is written once, over a small
-//! backend: memory and SQLite today. It knows units, rows, holds and accounts, never a noun of
+//! backend: memory, SQLite and PostgreSQL. It knows units, rows, holds and accounts, never a noun of
 //! the business.
 //!
 //! ```
@@ -35,6 +35,7 @@ mod layer;
 mod memory;
 #[cfg(feature = "planted")]
 pub mod planted;
+mod postgres;
 mod read;
 mod sqlite;
 mod store;

@@ -9,7 +9,9 @@ use earnest_core::id::TransferId;
 use earnest_core::ledger::{AccountId, Hold, HoldState, Op};
 use earnest_core::unit::RowKey;
 
-use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded, Recovered};
+use crate::backend::{
+    Backend, Begun, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered,
+};
 use crate::codec::Packed;
 use crate::layer::Slot;
 use crate::read::{AccountRow, ChainRow, Cursor, ListQuery, ListRow, LogEntry, Shelf};
@@ -75,9 +77,9 @@ impl Backend for Memory {
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<(), Fault> {
+    fn begin(&mut self, known: &Head) -> Result<Begun, Fault> {
         self.pending.clear();
-        Ok(())
+        Ok(Begun { now: None, head: *known, foreign: Foreign::None })
     }
 
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {

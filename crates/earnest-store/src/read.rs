@@ -18,6 +18,7 @@ use earnest_core::unit::{Event, Record};
 
 use crate::backend::KeyAddress;
 use crate::memory::Tables;
+use crate::postgres;
 use crate::sqlite::Pool;
 use crate::{Head, ReadError};
 
@@ -527,6 +528,7 @@ pub struct Reader(pub(crate) Arc<Shelf>);
 pub(crate) enum Shelf {
     Memory(Arc<RwLock<Tables>>),
     Sqlite(Pool),
+    Postgres(postgres::Pool),
 }
 
 impl Reader {
@@ -543,6 +545,7 @@ impl Reader {
                 read(&Snapshot(&*tables))
             }
             Shelf::Sqlite(pool) => pool.snapshot(|source| read(&Snapshot(source))),
+            Shelf::Postgres(pool) => pool.snapshot(|source| read(&Snapshot(source))),
         }
     }
 
@@ -685,6 +688,9 @@ impl Reader {
                 Err(ReadError::Unavailable("books in memory cannot be copied".to_owned()))
             }
             Shelf::Sqlite(pool) => pool.backup_to(path),
+            Shelf::Postgres(_) => {
+                Err(ReadError::Unavailable("books on a server are copied by a backup".to_owned()))
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use crate::backend::Backend;
 use crate::engine::{Engine, Settings, Task};
 use crate::memory::Memory;
+use crate::postgres::{Postgres, PostgresOptions, Server};
 use crate::sqlite::{Sqlite, SqliteOptions};
 use crate::{OpenError, ReadError, Reader, SubmitError, Sums};
 
@@ -27,6 +28,19 @@ pub enum Place {
     Memory,
     /// In an SQLite file; made, with its folder, where it does not exist.
     File(PathBuf),
+    /// On a PostgreSQL server, by its URL; other nodes may write there too.
+    Server(Url),
+}
+
+/// The address of a database, password included: shown without it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url(pub String);
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = Server::parse(&self.0).map(|server| server.place().to_owned());
+        f.write_str(place.as_deref().unwrap_or("postgres://…"))
+    }
 }
 
 /// How a store is opened.
@@ -57,6 +71,9 @@ pub struct Options {
     /// No unit is taken while the write-ahead log is longer than this, in bytes: somebody outside
     /// keeps a read transaction open, and the disk must not fill for that.
     pub wal_hard_bytes: u64,
+    /// Whether `now` is the clock of the server, where the books are on one: nodes whose clocks
+    /// differ then agree.
+    pub server_clock: bool,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: Option<crate::planted::Bug>,
@@ -73,6 +90,11 @@ impl Options {
         Self::new(Place::File(path.as_ref().to_owned()), mode, clock)
     }
 
+    /// Books on a PostgreSQL server.
+    pub fn server(url: &str, mode: &str, clock: Clock) -> Self {
+        Self::new(Place::Server(Url(url.to_owned())), mode, clock)
+    }
+
     fn new(place: Place, mode: &str, clock: Clock) -> Self {
         Self {
             place,
@@ -86,6 +108,7 @@ impl Options {
             max_bytes: None,
             wal_soft_bytes: 32 << 20,
             wal_hard_bytes: 256 << 20,
+            server_clock: true,
             #[cfg(feature = "planted")]
             planted: None,
         }
@@ -105,6 +128,7 @@ struct Inner {
     head: watch::Receiver<u64>,
     load: Arc<Load>,
     sums: Arc<Mutex<Sums>>,
+    stopped: Arc<Mutex<Option<String>>>,
     mode: String,
     epoch: String,
 }
@@ -166,6 +190,13 @@ impl Store {
                 let epoch = sqlite.epoch().to_owned();
                 Self::start(sqlite, reader, epoch, &options)
             }
+            Place::Server(url) => {
+                let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+                let postgres = Postgres::open(server, PostgresOptions::of(&options))?;
+                let reader = postgres.reader();
+                let epoch = postgres.epoch().to_owned();
+                Self::start(postgres, reader, epoch, &options)
+            }
         }
     }
 
@@ -187,7 +218,7 @@ impl Store {
         #[cfg(feature = "planted")]
         let planted = options.planted;
         let load = Arc::new(Load::default());
-        let (counted, sums) = (load.clone(), engine.sums());
+        let (counted, sums, stopped) = (load.clone(), engine.sums(), engine.stopped());
         let work = move || {
             #[cfg(feature = "planted")]
             crate::planted::plant(planted);
@@ -202,6 +233,7 @@ impl Store {
             head,
             load,
             sums,
+            stopped,
             mode: options.mode.clone(),
             epoch,
         })))
@@ -266,6 +298,12 @@ impl Store {
     /// The sums of all accounts by class, as of the last commit; costs no reading.
     pub fn sums(&self) -> Sums {
         self.0.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why nothing is written any more: the database lost what it had acknowledged, or the books
+    /// were moved away. Reads still answer, and must not be believed without a look at it.
+    pub fn stopped(&self) -> Option<String> {
+        self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The mode of these books.

@@ -10,9 +10,9 @@ use earnest_core::time::Timestamp;
 use earnest_core::unit::{Effects, Fingerprint, Key, KeyUse, RowKey, Stop, Touches, View};
 
 use super::{Engine, Settings, Task};
-use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded, Recovered};
+use crate::backend::{Backend, Begun, CommitFault, Dirty, Fault, KeyAddress, Recorded, Recovered};
 use crate::memory::Memory;
-use crate::{Reader, SubmitError};
+use crate::{Head, Reader, SubmitError};
 
 /// What goes wrong next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +69,11 @@ impl Backend for Failing {
     fn ready(&mut self) -> Result<(), String> {
         self.inner.ready()
     }
-    fn begin(&mut self) -> Result<(), Fault> {
+    fn begin(&mut self, known: &Head) -> Result<Begun, Fault> {
         self.names.clear();
         match self.next() {
             Next::Begin => Err(Fault::Whole("no transaction".into())),
-            _ => self.inner.begin(),
+            _ => self.inner.begin(known),
         }
     }
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use earnest_core::id::TransferId;
-use earnest_core::ledger::{AccountId, HoldState, Totals};
+use earnest_core::ledger::{AccountId, Totals};
 use earnest_core::money::Micros;
 use earnest_core::time::Timestamp;
 use foldhash::HashMap;
@@ -12,7 +12,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::backend::KeyAddress;
-use crate::codec::{Names, Packed, decode};
+use crate::codec::{Names, Packed, decode, state_of};
 use crate::read::{AccountRow, ChainRow, Cursor, ListQuery, ListRow, LogEntry, Source};
 use crate::{Head, ReadError};
 
@@ -214,26 +214,11 @@ fn account_row(row: &Row<'_>) -> rusqlite::Result<AccountRow> {
     Ok(AccountRow { no: number(row, 0)?, id, totals, last_seq: number(row, 6)? })
 }
 
-const PENDING: i64 = 0;
-const POSTED: i64 = 1;
-const VOIDED: i64 = 2;
-
-pub(super) const fn state_number(state: HoldState) -> i64 {
-    match state {
-        HoldState::Pending => PENDING,
-        HoldState::Posted => POSTED,
-        HoldState::Voided => VOIDED,
-    }
-}
-
 fn chain_row(row: &Row<'_>) -> rusqlite::Result<ChainRow> {
     let id: [u8; 16] = row.get(0)?;
-    let state = match row.get(1)? {
-        PENDING => HoldState::Pending,
-        POSTED => HoldState::Posted,
-        VOIDED => HoldState::Voided,
-        other => return Err(rusqlite::Error::IntegralValueOutOfRange(1, other)),
-    };
+    let state: i64 = row.get(1)?;
+    let unknown = || rusqlite::Error::IntegralValueOutOfRange(1, state);
+    let state = state_of(state).ok_or_else(unknown)?;
     let id = TransferId::from_value(u128::from_be_bytes(id));
     Ok(ChainRow { id, state, opened: number(row, 2)?, resolved: optional_number(row, 3)? })
 }

@@ -17,12 +17,14 @@ use rusqlite::{CachedStatement, Connection, Error, Params};
 use super::is_of_the_place;
 use super::open::{SqliteOptions, open_writer, take_lock};
 use super::pool::Pool;
-use super::read::{Connected, sql_number, state_number};
-use crate::backend::{Backend, CommitFault, Dirty, Fault, KeyAddress, Recorded, Recovered};
-use crate::codec::{Numbers, Packed, encode};
+use super::read::{Connected, sql_number};
+use crate::backend::{
+    Backend, Begun, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered,
+};
+use crate::codec::{Numbers, Packed, encode, state_number};
 use crate::layer::{DirtyRow, Slot};
 use crate::read::{Reader, Shelf, Snapshot, Source};
-use crate::{OpenError, ReadError};
+use crate::{Head, OpenError, ReadError};
 
 /// How long a fold of the write-ahead log may wait for readers, once it has grown past its bound.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -362,8 +364,9 @@ impl Backend for Sqlite {
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<(), Fault> {
-        self.writer()?.write("BEGIN IMMEDIATE", []).map_err(|why| self.fault(&why))
+    fn begin(&mut self, known: &Head) -> Result<Begun, Fault> {
+        self.writer()?.write("BEGIN IMMEDIATE", []).map_err(|why| self.fault(&why))?;
+        Ok(Begun { now: None, head: *known, foreign: Foreign::None })
     }
 
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {
@@ -396,7 +399,7 @@ impl Backend for Sqlite {
     fn commit(&mut self, dirty: &Dirty<'_>) -> Result<(), CommitFault> {
         let lost = |fault: Fault| match fault {
             Fault::Unit(why) => CommitFault::Poison(why),
-            Fault::Whole(why) => CommitFault::Whole(why),
+            whole => CommitFault::Whole(whole.why()),
         };
         dirty.rows.keys().for_each(|key| self.ends.saw_row(key));
         let writer = self.writer().map_err(lost)?;

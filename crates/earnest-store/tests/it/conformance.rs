@@ -6,7 +6,7 @@ use earnest_store::{Options, Store, SubmitError};
 use crate::world::{self, Bought, Buy, Deposit, Dice, Finish, Guard, ensure};
 
 /// A seeded mix of purchases, repeats, posts and voids, many of them wrong; what each answered.
-fn run(store: &Store, seed: u64, steps: u64) -> Vec<String> {
+pub fn run(store: &Store, seed: u64, steps: u64) -> Vec<String> {
     let mut dice = Dice(seed);
     let mut outcomes = Vec::new();
     let mut bought: Vec<Buy> = Vec::new();
@@ -62,7 +62,7 @@ where
 }
 
 /// All that can be read, as text.
-fn shown(store: &Store) -> String {
+pub fn shown(store: &Store) -> String {
     let reader = store.reader();
     let mut text = format!("{:?}\n{:?}\n", reader.head().unwrap(), reader.trial_balance().unwrap());
     for row in reader.accounts("", None, 1000).unwrap() {
@@ -90,10 +90,19 @@ fn shown(store: &Store) -> String {
 
 /// Runs the suite over a file and over memory and compares all that both answered and kept.
 pub fn suite(seed: u64, change: impl Fn(&mut Options)) -> Result<(), String> {
-    const STEPS: u64 = 400;
     let folder = tempfile::tempdir().unwrap();
+    suite_of(seed, || world::options(folder.path()), change)
+}
+
+/// Runs the suite over any place and over memory.
+pub fn suite_of(
+    seed: u64,
+    place: impl Fn() -> Options,
+    change: impl Fn(&mut Options),
+) -> Result<(), String> {
+    const STEPS: u64 = 400;
     let memory = world::memory();
-    let mut options = world::options(folder.path());
+    let mut options = place();
     change(&mut options);
     let file = Store::open(options).unwrap();
     let (in_memory, on_disk) = (run(&memory, seed, STEPS), run(&file, seed, STEPS));
@@ -107,7 +116,7 @@ pub fn suite(seed: u64, change: impl Fn(&mut Options)) -> Result<(), String> {
     let before = shown(&file);
     file.close();
     drop(file);
-    let again = world::sqlite(folder.path());
+    let again = Store::open(place()).unwrap();
     ensure(shown(&again) == before, || "reopening changed something".to_owned())
 }
 

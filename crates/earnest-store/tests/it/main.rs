@@ -18,6 +18,7 @@ mod files;
 mod keys;
 #[cfg(feature = "planted")]
 mod planted;
+mod postgres;
 mod reading;
 mod stops;
 mod world;

@@ -29,6 +29,13 @@ pub fn options(folder: &Path) -> Options {
     Options::file(folder.join("books.db"), "simulated", clock())
 }
 
+/// Books on a server, with the tests' clock.
+pub fn server(url: &str) -> Options {
+    let mut options = Options::server(url, "simulated", clock());
+    options.server_clock = false;
+    options
+}
+
 pub fn sqlite(folder: &Path) -> Store {
     Store::open(options(folder)).unwrap()
 }

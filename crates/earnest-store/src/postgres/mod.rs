@@ -1,0 +1,14 @@
+//! Books on a PostgreSQL server, for as many nodes as wanted.
+//!
+//! One connection of each node writes ([`write`]), a few read ([`read`], [`pool`]). Every batch
+//! locks the head row first and learns what other nodes committed since; see [`write`].
+
+mod link;
+mod open;
+mod pool;
+mod read;
+mod write;
+
+pub(crate) use link::Server;
+pub(crate) use pool::Pool;
+pub(crate) use write::{Postgres, PostgresOptions};

@@ -1,0 +1,84 @@
+//! The reading connections: made as needed, at most so many, each lent for a few statements.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use super::link::{Server, blocking};
+use super::read::{Linked, unavailable};
+use crate::ReadError;
+use crate::read::Source;
+
+/// A server or pooler has few to give, and several nodes share them.
+const MOST: usize = 8;
+
+pub(crate) struct Pool {
+    server: Server,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Linked>,
+    open: usize,
+}
+
+/// A connection out of the pool; goes back if it can be used again.
+struct Lent<'a> {
+    pool: &'a Pool,
+    linked: Option<Linked>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.linked.take() {
+            Some(linked) if linked.is_sound() => state.idle.push(linked),
+            _ => state.open = state.open.saturating_sub(1),
+        }
+        drop(state);
+        self.pool.freed.notify_one();
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(server: Server) -> Self {
+        Self { server, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    fn lend(&self) -> Result<Lent<'_>, ReadError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(linked) = state.idle.pop() {
+                if linked.is_sound() {
+                    return Ok(Lent { pool: self, linked: Some(linked) });
+                }
+                state.open = state.open.saturating_sub(1);
+                continue;
+            }
+            if state.open < MOST {
+                break;
+            }
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.open = state.open.saturating_add(1);
+        drop(state);
+        let mut lent = Lent { pool: self, linked: None };
+        let link = self.server.connect().map_err(|why| unavailable(&why))?;
+        lent.linked = Some(Linked::new(link, Some(self.server.clone())));
+        Ok(lent)
+    }
+
+    /// Runs reads that see one moment.
+    pub(crate) fn snapshot<T>(
+        &self,
+        read: impl FnOnce(&dyn Source) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        blocking(|| {
+            let lent = self.lend()?;
+            match &lent.linked {
+                Some(linked) => linked.at_one_moment(read),
+                None => Err(ReadError::Unavailable("no connection".to_owned())),
+            }
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Books on PostgreSQL: the same suite, several nodes, and what goes wrong between them and it.
+
+use earnest_store::{OpenError, Options, Store, SubmitError};
+use pg_cluster::{Cluster, Schema};
+
+use crate::conformance::{run, shown, suite_of};
+use crate::world::{self, Buy, Deposit};
+
+#[test]
+fn memory_and_postgres_agree_byte_for_byte() {
+    for seed in 1..=3 {
+        let place = Schema::fresh();
+        suite_of(seed, || world::server(place.url()), |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn loading_all_at_once_gives_the_same_books_there_too() {
+    let place = Schema::fresh();
+    let change = |options: &mut Options| {
+        options.check_lock_order = false;
+        options.cached = 1;
+    };
+    suite_of(7, || world::server(place.url()), change).unwrap();
+}
+
+/// Two nodes take turns; both show the same books, and what one remembers is never stale.
+#[test]
+fn two_nodes_write_one_log() {
+    let place = Schema::fresh();
+    let clock = world::clock();
+    let nodes = [0, 1].map(|_| {
+        let mut options = world::server(place.url());
+        options.clock = clock.clone();
+        Store::open(options).unwrap()
+    });
+    let memory = world::memory();
+    for seed in 1..=6_u64 {
+        let node = &nodes[usize::try_from(seed % 2).unwrap()];
+        assert_eq!(run(node, seed, 60), run(&memory, seed, 60), "seed {seed}");
+    }
+    for node in &nodes {
+        world::audit(node).unwrap();
+        assert!(shown(node) == shown(&memory), "the books differ");
+        assert_eq!(node.sums(), memory.sums());
+    }
+}
+
+/// INVARIANT: spend_within_caps. Whoever asks which node, a cap is one cap.
+#[test]
+fn a_cap_holds_across_nodes() {
+    let place = Schema::fresh();
+    let nodes = [0, 1].map(|_| Store::open(world::server(place.url())).unwrap());
+    nodes[0].submit_blocking(Deposit { id: world::chain(1), owner: 1, amount: 10_000 }).unwrap();
+    let granted: usize = std::thread::scope(|scope| {
+        let one = |n: u128| {
+            let node = &nodes[usize::try_from(n % 2).unwrap()];
+            scope.spawn(move || {
+                let mut buy = Buy::new(1000 + n, 1, 30);
+                buy.cap = 100;
+                usize::from(node.submit_blocking(buy).is_ok_and(|bought| bought.first))
+            })
+        };
+        let asked: Vec<_> = (0..64).map(one).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    assert_eq!(granted, 3);
+    world::audit(&nodes[1]).unwrap();
+}
+
+#[test]
+fn whose_books_they_are_is_asked_at_the_door() {
+    let place = Schema::fresh();
+    drop(Store::open(world::server(place.url())).unwrap());
+    let mut other = world::server(place.url());
+    other.mode = "live".to_owned();
+    assert!(matches!(Store::open(other), Err(OpenError::OtherMode { .. })));
+    place.sql("INSERT INTO earnest_schema VALUES (99)");
+    let newer = Store::open(world::server(place.url()));
+    assert!(matches!(newer, Err(OpenError::NewerSchema { found: 99, .. })));
+    for wrong in ["postgres://h/d?sslmode=prefer", "mysql://h/d", "postgres://h:x/d"] {
+        let open = Store::open(world::server(wrong));
+        assert!(matches!(open, Err(OpenError::Address(_))), "{wrong}");
+    }
+}
+
+/// Nodes that start at once make the schema once.
+#[test]
+fn many_may_open_new_books_at_once() {
+    let place = Schema::fresh();
+    let epochs: Vec<String> = std::thread::scope(|scope| {
+        let open = |n: u32| {
+            let mut options = world::server(place.url());
+            options.epoch = format!("e{n}");
+            scope.spawn(move || Store::open(options).unwrap().epoch().to_owned())
+        };
+        let opened: Vec<_> = (0..8).map(open).collect();
+        opened.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "{epochs:?}");
+}
+
+/// A server that stops and comes back: what was answered is there, what was not can be repeated.
+#[test]
+fn a_server_that_restarts_loses_no_answer() {
+    let mut cluster = Cluster::start(&[]);
+    let place = Schema::of(&cluster);
+    let node = Store::open(world::server(place.url())).unwrap();
+    node.submit_blocking(Deposit { id: world::chain(1), owner: 1, amount: 10_000 }).unwrap();
+    let buy = |n: u128| Buy::new(1000 + n, 1, 30);
+    assert!(node.submit_blocking(buy(1)).unwrap().first);
+    let before = node.reader().head().unwrap();
+    cluster.kill();
+    let down = node.submit_blocking(buy(2));
+    assert!(matches!(down, Err(SubmitError::Unavailable(_))), "{down:?}");
+    node.reader().head().unwrap_err();
+    cluster.rise();
+    assert_eq!(node.reader().head().unwrap(), before);
+    assert!(!node.submit_blocking(buy(1)).unwrap().first);
+    assert!(node.submit_blocking(buy(2)).unwrap().first);
+    world::audit(&node).unwrap();
+}
