@@ -2,6 +2,7 @@
 //! memory, SQLite and PostgreSQL is behind it.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use foldhash::HashMap;
 
@@ -187,6 +188,16 @@ pub(crate) trait Backend: Send + 'static {
     /// Reads ahead what the running batch will ask for.
     fn fetch(&mut self, _want: &Want) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// How long the log may go unlooked at while nothing is written here, since others may write
+    /// it; `None` where nobody else can.
+    fn follow_every(&self) -> Option<Duration> {
+        None
+    }
+    /// The last place taken in the log by anybody, without waiting for whoever writes.
+    fn end(&mut self) -> Result<u64, Fault> {
+        Err(Fault::Whole("nobody else writes here".to_owned()))
     }
 
     fn ready(&mut self) -> Result<(), String>;

@@ -17,6 +17,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use earnest_core::entry::{Entry, EventLine, KeyLine, PutLine, digest};
 use earnest_core::id::TransferId;
@@ -245,6 +246,29 @@ impl<B: Backend> Engine<B> {
         self.merge(batch);
         settle(tasks, ends);
         Ok(())
+    }
+
+    /// How often [`Engine::follow`] should be called while there is nothing to do.
+    pub(crate) fn follow_every(&self) -> Option<Duration> {
+        self.backend.follow_every()
+    }
+
+    /// Learns what others committed. What fails here fails again, and is told, when a unit comes.
+    pub(crate) fn follow(&mut self) {
+        let followed = self.ready().map_err(Fault::Whole).and_then(|()| {
+            if self.backend.end()? == self.head.seq {
+                return Ok(());
+            }
+            let begun = self.backend.begin(&self.head)?;
+            let learnt = self.catch_up(begun.head, begun.foreign);
+            self.backend.rollback();
+            learnt.map_err(Fault::Whole)
+        });
+        if let Err(fault) = followed
+            && let Lost::Poison(why) | Lost::Again(why) | Lost::Whole(why) = self.lost(fault)
+        {
+            tracing::debug!(why, "the log could not be looked at");
+        }
     }
 
     /// What a fault of the place means for the units that ran into it.

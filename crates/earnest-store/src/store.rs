@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -360,7 +360,21 @@ fn write<B: Backend>(
 ) {
     let mut stop = false;
     while !stop {
-        let Ok(first) = messages.recv() else { break };
+        let first = match engine.follow_every() {
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(often) => messages.recv_timeout(often),
+        };
+        let first = match first {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if catch_unwind(AssertUnwindSafe(|| engine.follow())).is_err() {
+                    engine.distrust("the engine panicked");
+                }
+                publish_head(publish, engine.head().seq);
+                continue;
+            }
+        };
         let mut tasks = Vec::new();
         let mut next = Some(first);
         while let Some(message) = next.take() {
@@ -386,9 +400,13 @@ fn write<B: Backend>(
                 task.settle(Err(SubmitError::Unavailable("the engine panicked".to_owned())));
             }
         }
-        publish.send_if_modified(|seq| std::mem::replace(seq, engine.head().seq) != *seq);
+        publish_head(publish, engine.head().seq);
     }
     engine.close();
+}
+
+fn publish_head(publish: &watch::Sender<u64>, now: u64) {
+    publish.send_if_modified(|seq| std::mem::replace(seq, now) != *seq);
 }
 
 /// A unit in the queue, its type forgotten but for the answer it owes.

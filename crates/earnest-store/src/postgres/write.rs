@@ -41,6 +41,10 @@ const MOST_FOREIGN: i64 = 2_000;
 const BOUNDS: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '20s'; \
                       SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
+/// How often the end of the log is looked at while nothing is written here: how late events of
+/// other nodes may come.
+const FOLLOW: Duration = Duration::from_millis(100);
+
 /// How often a lost connection is made again before the batch is given up.
 const ATTEMPTS: u32 = 3;
 
@@ -637,6 +641,19 @@ impl Backend for Postgres {
         self.keep_keys(want, &found_keys)?;
         self.keep_rows(want, &kinds, &ids, &found_rows)?;
         self.keep_holds(want, &found_holds)
+    }
+
+    fn follow_every(&self) -> Option<Duration> {
+        Some(FOLLOW)
+    }
+
+    fn end(&mut self) -> Result<u64, Fault> {
+        self.connect().map_err(|why| Fault::Whole(why.to_string()))?;
+        let sql = "SELECT seq FROM earnest_head WHERE one = 1";
+        let found = self.linked()?.link().query(sql, &[]).map_err(|why| self.fault(&why))?;
+        let seq = found.first().map(|row| number(row, 0)).transpose();
+        let seq = seq.map_err(|why| Fault::Whole(why.to_string()))?;
+        seq.ok_or_else(|| Fault::Whole("the head row is missing".to_owned()))
     }
 
     fn ready(&mut self) -> Result<(), String> {

@@ -42,6 +42,11 @@ fn two_nodes_write_one_log() {
     for node in &nodes {
         world::audit(node).unwrap();
         assert!(shown(node) == shown(&memory), "the books differ");
+        // What a node keeps in memory follows what the other wrote, without being asked to write.
+        let mut head = node.watch_head();
+        while *head.borrow_and_update() < memory.reader().head().unwrap().seq {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         assert_eq!(node.sums(), memory.sums());
     }
 }
