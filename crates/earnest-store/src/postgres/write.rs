@@ -36,10 +36,10 @@ use crate::{Head, OpenError, ReadError};
 const MOST_FOREIGN: i64 = 2_000;
 
 /// The bounds of one transaction. A node that stops while it holds the head (paused, cut off) must
-/// not stop the others for longer: the server ends its session. Set for the transaction alone, since
-/// a pooler may give the session to others.
-const BOUNDS: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '20s'; \
-                      SET LOCAL idle_in_transaction_session_timeout = '5s'";
+/// not stop the others for longer than they wait: the server ends its session first. Set for the
+/// transaction alone, since a pooler may give the session to others.
+const BOUNDS: &str = "SET LOCAL lock_timeout = '8s'; SET LOCAL statement_timeout = '20s'; \
+                      SET LOCAL idle_in_transaction_session_timeout = '3s'";
 
 /// How often the end of the log is looked at while nothing is written here: how late events of
 /// other nodes may come.

@@ -14,6 +14,7 @@ mod audits;
 mod cases;
 mod conformance;
 mod crash;
+mod failover;
 mod files;
 mod keys;
 #[cfg(feature = "planted")]
