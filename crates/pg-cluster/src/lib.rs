@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::TcpListener;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,11 +43,33 @@ impl Cluster {
 
     /// A new cluster with these settings beside its port.
     pub fn start(settings: &[(&str, &str)]) -> Self {
+        Self::serve(Self::init(), settings)
+    }
+
+    /// A new cluster that speaks TLS with this certificate, and nothing else.
+    pub fn secure(certificate: &str, key: &str) -> Self {
+        let folder = Self::init();
+        let data = folder.path().join("data");
+        let only_tls = "hostssl all all 127.0.0.1/32 trust\n";
+        for (name, text) in [("tls.crt", certificate), ("tls.key", key), ("pg_hba.conf", only_tls)]
+        {
+            let path = data.join(name);
+            let written = std::fs::write(&path, text).and_then(|()| {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+                server_user().map_or(Ok(()), |(user, group)| chown(&path, Some(user), Some(group)))
+            });
+            written.unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+        }
+        let tls = [("ssl", "on"), ("ssl_cert_file", "tls.crt"), ("ssl_key_file", "tls.key")];
+        Self::serve(folder, &[CARELESS, &tls].concat())
+    }
+
+    fn init() -> TempDir {
         let folder = private_folder();
         let auth = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N"];
         let data = folder.path().join("data");
         run(as_server("initdb").args(auth).arg("-D").arg(&data));
-        Self::serve(folder, settings)
+        folder
     }
 
     /// A standby that follows this cluster, under the name `standby`: made of a base backup.
@@ -191,6 +213,58 @@ impl Drop for Cluster {
     }
 }
 
+/// A pooler in transaction mode in front of a cluster.
+pub struct Bouncer {
+    port: u16,
+    server: Child,
+    _folder: TempDir,
+}
+
+impl Bouncer {
+    /// PgBouncer with so many sessions of the server to give, for each database and user.
+    pub fn before(cluster: &Cluster, sessions: u32) -> Self {
+        let folder = private_folder();
+        let until = Instant::now() + PATIENCE;
+        {
+            let port = free_port();
+            let settings = format!(
+                "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+                 listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+                 default_pool_size = {sessions}\nmax_client_conn = 200\nlogfile = {}\n",
+                cluster.port,
+                folder.path().join("log").display(),
+            );
+            let file = folder.path().join("pgbouncer.ini");
+            std::fs::write(&file, settings).unwrap_or_else(|why| panic!("{why}"));
+            let mut command = as_server("pgbouncer");
+            command.args(["-q"]).arg(&file).stdin(Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            let server = command.spawn().unwrap_or_else(|why| panic!("pgbouncer: {why}"));
+            let mut bouncer = Self { port, server, _folder: folder };
+            while bouncer.server.try_wait().is_ok_and(|over| over.is_none()) {
+                if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return bouncer;
+                }
+                assert!(Instant::now() < until, "pgbouncer does not answer");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        panic!("pgbouncer does not start: is it installed?")
+    }
+
+    /// The URL of a database through it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        signal(self.server.id(), "KILL");
+        let _ = self.server.wait();
+    }
+}
+
 /// A place for one test's books in a cluster: a schema of its own, dropped at the end.
 pub struct Schema {
     url: String,
@@ -271,8 +345,12 @@ fn free_port() -> u16 {
     bound.unwrap_or_else(|why| panic!("no free port: {why}")).port()
 }
 
-/// PostgreSQL's programs: Debian keeps those of the server out of the path.
+/// PostgreSQL's programs, and the pooler: Debian keeps them out of the path of most users.
 fn tool(name: &str) -> PathBuf {
+    let beside = Path::new("/usr/sbin").join(name);
+    if beside.exists() {
+        return beside;
+    }
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         versions.map(|version| version.path().join("bin").join(name)).collect();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use earnest_store::{Store, SubmitError};
-use pg_cluster::{Cluster, Schema};
+use pg_cluster::{Bouncer, Cluster, Schema};
 
 use crate::world::{self, Bought, Buy, Deposit};
 
@@ -244,6 +244,31 @@ fn an_idle_transaction_stops_nobody_silently() {
     idle.wait().unwrap();
     assert!(node.submit_blocking(Buy::new(1001, 1, 1)).unwrap().first);
     assert_exactly(&node, &[1001]);
+}
+
+/// Through a pooler that gives every transaction another session: nothing that we rely on is kept
+/// in one.
+#[test]
+fn a_pooler_in_transaction_mode_may_stand_between() {
+    let cluster = Cluster::careless();
+    cluster.sql("CREATE DATABASE books");
+    let bouncer = Bouncer::before(&cluster, 3);
+    let nodes = [0, 1].map(|_| node(&bouncer.url("books")));
+    fund(&nodes[0]);
+    std::thread::scope(|scope| {
+        for buyer in 0..6_u128 {
+            let node = &nodes[usize::try_from(buyer % 2).unwrap()];
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let tries = insist(node, &Buy::new(1000 * (buyer + 1) + n, 1, 1));
+                    assert_eq!(tries, 0);
+                    node.reader().all::<Bought>(None, 10).unwrap();
+                }
+            });
+        }
+    });
+    let all: Vec<u128> = (1..=6).flat_map(|buyer| (0..20).map(move |n| 1000 * buyer + n)).collect();
+    assert_exactly(&nodes[1], &all);
 }
 
 const SYNCHRONOUS: &[(&str, &str)] = &[

@@ -125,3 +125,31 @@ fn a_server_that_restarts_loses_no_answer() {
     assert!(node.submit_blocking(buy(2)).unwrap().first);
     world::audit(&node).unwrap();
 }
+
+/// A certificate is always verified, and to a server that wants TLS nothing goes in the clear.
+#[test]
+fn tls_is_verified() {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let cluster = Cluster::secure(&made.cert.pem(), &made.signing_key.serialize_pem());
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root.crt");
+    std::fs::write(&root, made.cert.pem()).unwrap();
+    let url = cluster.url("postgres");
+    let refused = |query: &str| {
+        let refused = Store::open(world::server(&format!("{url}?{query}"))).err().unwrap();
+        refused.to_string()
+    };
+    let plain = refused("sslmode=disable");
+    assert!(plain.contains("pg_hba.conf"), "{plain}");
+    let unknown = refused("sslmode=verify-full");
+    assert!(unknown.contains("UnknownIssuer"), "{unknown}");
+    let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let wrong = folder.path().join("wrong.crt");
+    std::fs::write(&wrong, other.cert.pem()).unwrap();
+    let wrong = refused(&format!("sslmode=require&sslrootcert={}", wrong.display()));
+    assert!(wrong.contains("certificate"), "{wrong}");
+    let secure = format!("{url}?sslmode=verify-full&sslrootcert={}", root.display());
+    let node = Store::open(world::server(&secure)).unwrap();
+    node.submit_blocking(Deposit { id: world::chain(1), owner: 1, amount: 1 }).unwrap();
+    assert_eq!(node.reader().head().unwrap().seq, 1);
+}
