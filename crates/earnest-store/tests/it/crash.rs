@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use earnest_store::{Store, SubmitError};
+use earnest_store::{Options, Store, SubmitError};
 
 use crate::world::{self, Bought, Buy, Deposit, Dice, Guard, chain, ensure};
 
@@ -36,11 +36,19 @@ pub fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     said.map_while(Result::ok).filter_map(|line| line.strip_prefix("> ").map(str::to_owned))
 }
 
+/// Where books are, for a child: a folder, or a server's URL.
+pub fn options_at(place: &Path) -> Options {
+    match place.to_str().filter(|place| place.starts_with("postgres://")) {
+        Some(url) => world::server(url),
+        None => world::options(place),
+    }
+}
+
 /// The child: several threads buy and say what they were told, until somebody kills them.
 #[test]
 fn buys_until_killed() {
-    let Some(folder) = as_child() else { return };
-    let options = world::options(&folder);
+    let Some(place) = as_child() else { return };
+    let options = options_at(&place);
     #[cfg(feature = "planted")]
     let options = earnest_store::Options {
         planted: std::env::var("EARNEST_TEST_PLANTED")
@@ -78,7 +86,12 @@ fn buys_until_killed() {
 /// history against the books.
 pub fn suite(kills: u64, seed: u64, planted: Option<&str>) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
-    let store = world::sqlite(folder.path());
+    suite_at(folder.path(), kills, seed, planted)
+}
+
+/// As [`suite`], with the books anywhere.
+pub fn suite_at(place: &Path, kills: u64, seed: u64, planted: Option<&str>) -> Result<(), String> {
+    let store = Store::open(options_at(place)).unwrap();
     for owner in [1, 2] {
         let deposit = Deposit { id: chain(owner), owner, amount: 1 << 40 };
         store.submit_blocking(deposit).map_err(|why| why.to_string())?;
@@ -89,10 +102,10 @@ pub fn suite(kills: u64, seed: u64, planted: Option<&str>) -> Result<(), String>
     let mut told: BTreeMap<u128, String> = BTreeMap::new();
     for _ in 0..kills {
         let mut process = match planted {
-            None => child("crash::buys_until_killed", folder.path()),
+            None => child("crash::buys_until_killed", place),
             Some(bug) => Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "crash::buys_until_killed", "--nocapture"])
-                .env(FOLDER, folder.path())
+                .env(FOLDER, place)
                 .env("EARNEST_TEST_PLANTED", bug)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null())
@@ -119,17 +132,17 @@ pub fn suite(kills: u64, seed: u64, planted: Option<&str>) -> Result<(), String>
         process.wait().unwrap();
         listener.join().unwrap();
         heard.iter().for_each(|line| hear(line, &mut asked, &mut told));
-        check(folder.path(), &asked, &mut told)?;
+        check(place, &asked, &mut told)?;
     }
     ensure(told.len() > 20, || format!("only {} were told anything", told.len()))
 }
 
 fn check(
-    folder: &Path,
+    place: &Path,
     asked: &BTreeMap<u128, u128>,
     told: &mut BTreeMap<u128, String>,
 ) -> Result<(), String> {
-    let store = world::sqlite(folder);
+    let store = Store::open(options_at(place)).unwrap();
     world::audit(&store)?;
     let mut counted: BTreeMap<u128, u64> = BTreeMap::new();
     for (id, owner) in asked {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use earnest_store::{Store, SubmitError};
 use pg_cluster::{Bouncer, Cluster, Schema};
 
+use crate::crash;
 use crate::world::{self, Bought, Buy, Deposit};
 
 fn node(url: &str) -> Store {
@@ -99,6 +101,67 @@ fn heavy_backends_that_end_at_random_lose_no_answer() {
     let all: Vec<u128> =
         (1..=4).flat_map(|buyer| (0..EACH).map(move |n| 1000 * buyer + n)).collect();
     assert_exactly(&nodes[1], &all);
+}
+
+#[test]
+fn heavy_a_node_killed_in_the_middle_loses_no_answer() {
+    let cluster = Cluster::careless();
+    let place = Schema::of(&cluster);
+    crash::suite_at(Path::new(place.url()), 8, 7, None).unwrap();
+}
+
+/// A node that stands still, perhaps in the middle of its turn, stops the others for no longer than
+/// they wait; when it goes on, it tells the truth.
+#[test]
+fn heavy_a_node_that_pauses_stops_nobody_for_long() {
+    let cluster = Cluster::careless();
+    let place = Schema::of(&cluster);
+    let node = node(place.url());
+    fund(&node);
+    let mut other = crash::child("crash::buys_until_killed", Path::new(place.url()));
+    let (send, heard) = std::sync::mpsc::channel();
+    let said = crash::lines(&mut other);
+    std::thread::spawn(move || said.for_each(|line| drop(send.send(line))));
+    let mut told = Vec::new();
+    let mut bought = 0_u32;
+    for round in 0..6_u128 {
+        told.extend(heard.iter().take(30 + 7 * usize::try_from(round).unwrap()));
+        signal(&other, "STOP");
+        for n in 0..5 {
+            // One may be told that it waited in vain: then the server ended the other's session.
+            insist(&node, &Buy::new((round + 1 << 64) + n, 1, 1));
+            bought += 1;
+        }
+        signal(&other, "CONT");
+    }
+    told.extend(heard.iter().take(100));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    told.extend(heard.iter());
+    assert_eq!(bought, 30);
+    let mut acknowledged = 0;
+    for line in told {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let &["told", id, verb, ..] = words.as_slice() else { continue };
+        let row = Buy::new(id.parse().unwrap(), 1, 1).row();
+        let there = node.reader().row::<Bought>(row).unwrap().is_some();
+        match verb {
+            "bought" => {
+                assert!(there, "{id} was acknowledged and is gone");
+                acknowledged += 1;
+            }
+            "refused" => assert!(!there, "{id} was refused and is there"),
+            // Told that it is not known: both may be.
+            _ => {}
+        }
+    }
+    assert!(acknowledged > 50, "{acknowledged}");
+    world::audit(&node).unwrap();
+}
+
+fn signal(child: &std::process::Child, name: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
 }
 
 /// Where a cut falls.
