@@ -297,14 +297,12 @@ impl<B: Backend> Engine<B> {
                 }
             }
             Foreign::Some(changed) => {
-                {
-                    let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-                    for (id, slot) in &changed.accounts {
-                        let before = self.accounts.get(id).map(|slot| slot.totals);
-                        sums.replace(id, before.unwrap_or_default(), slot.totals);
-                    }
+                let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+                for (id, slot) in changed.accounts {
+                    let before = self.accounts.insert(id, slot).map(|slot| slot.totals);
+                    sums.replace(&id, before.unwrap_or_default(), slot.totals);
                 }
-                self.accounts.extend(changed.accounts);
+                drop(sums);
                 for (kind, id) in changed.rows {
                     if let Some(kind) = self.kinds.get(&*kind) {
                         self.rows.remove(&RowKey { kind, id });

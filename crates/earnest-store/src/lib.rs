@@ -42,12 +42,13 @@ mod store;
 mod sums;
 
 pub use error::{OpenError, ReadError, SubmitError};
+pub use memory::Shared;
 pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, TrialLine,
 };
 pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
-pub use store::{Clock, Options, Place, Store, WriterLoad};
+pub use store::{Clock, Options, Place, Store, Url, WriterLoad};
 pub use sums::{Net, Sums};
 
 /// The end of the log.

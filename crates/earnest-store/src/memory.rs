@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use earnest_core::entry::KeyLine;
 use earnest_core::id::TransferId;
@@ -10,7 +11,7 @@ use earnest_core::ledger::{AccountId, Hold, HoldState, Op};
 use earnest_core::unit::RowKey;
 
 use crate::backend::{
-    Backend, Begun, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered,
+    Backend, Begun, Changed, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered,
 };
 use crate::codec::Packed;
 use crate::layer::Slot;
@@ -19,6 +20,9 @@ use crate::read::{Reader, Snapshot, Source};
 use crate::{Head, ReadError};
 
 type ListKey = (String, String, String, Packed, Packed);
+
+/// How often a store that has nothing to do looks at what others wrote.
+const FOLLOW: Duration = Duration::from_millis(20);
 
 /// Everything that is stored.
 #[derive(Default)]
@@ -32,15 +36,84 @@ pub(crate) struct Tables {
     log: Vec<LogEntry>,
 }
 
+/// Books in memory that several stores write, as nodes write one database: for simulations of
+/// several nodes.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<Common>);
+
+#[derive(Default)]
+struct Common {
+    tables: Arc<RwLock<Tables>>,
+    /// Whether somebody runs a batch, which is everybody's turn to wait.
+    taken: Mutex<bool>,
+    given_back: Condvar,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Shared {}
+
 /// The backend: what a batch recorded waits here for its commit.
 pub(crate) struct Memory {
     tables: Arc<RwLock<Tables>>,
+    shared: Option<Arc<Common>>,
+    has_turn: bool,
     pending: Vec<(LogEntry, Option<KeyAddress>)>,
 }
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        Self { tables: Arc::default(), pending: Vec::new() }
+        Self { tables: Arc::default(), shared: None, has_turn: false, pending: Vec::new() }
+    }
+
+    pub(crate) fn shared(with: &Shared) -> Self {
+        let shared = Some(with.0.clone());
+        Self { tables: with.0.tables.clone(), shared, has_turn: false, pending: Vec::new() }
+    }
+
+    fn take_turn(&mut self) {
+        let Some(common) = self.shared.as_ref().filter(|_| !self.has_turn) else { return };
+        let taken = common.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = common.given_back.wait_while(taken, |taken| *taken);
+        *wait.unwrap_or_else(PoisonError::into_inner) = true;
+        self.has_turn = true;
+    }
+
+    fn give_turn_back(&mut self) {
+        let Some(common) = self.shared.as_ref().filter(|_| self.has_turn) else { return };
+        *common.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        common.given_back.notify_one();
+        self.has_turn = false;
+    }
+
+    /// What was appended since `known`.
+    fn foreign(&self, known: &Head) -> Result<Foreign, Fault> {
+        let tables = self.read();
+        let new = Source::entries(&*tables, known.seq, usize::MAX).map_err(unit_fault)?;
+        if new.is_empty() {
+            return Ok(Foreign::None);
+        }
+        let mut changed = Changed::default();
+        for found in &new {
+            for (id, _) in &found.accounts {
+                let row = Source::account(&*tables, id).map_err(unit_fault)?;
+                changed.accounts.extend(row.map(|row| slot_of(&row)));
+            }
+            let puts = found.entry.puts.iter();
+            changed.rows.extend(puts.map(|put| (put.kind.clone(), put.id.clone())));
+            changed.holds.extend(found.entry.ops.iter().map(Op::id));
+        }
+        Ok(Foreign::Some(changed))
     }
 
     pub(crate) fn reader(&self) -> Reader {
@@ -79,7 +152,10 @@ impl Backend for Memory {
 
     fn begin(&mut self, known: &Head) -> Result<Begun, Fault> {
         self.pending.clear();
-        Ok(Begun { now: None, head: *known, foreign: Foreign::None })
+        self.take_turn();
+        let foreign = if self.shared.is_some() { self.foreign(known)? } else { Foreign::None };
+        let head = Source::head(&*self.read()).map_err(unit_fault)?;
+        Ok(Begun { now: None, head, foreign })
     }
 
     fn record(&mut self, unit: &Recorded<'_>) -> Result<(), Fault> {
@@ -95,24 +171,40 @@ impl Backend for Memory {
             tables.append(entry, key);
         }
         tables.write(dirty);
+        drop(tables);
+        self.give_turn_back();
         Ok(())
     }
 
     fn rollback(&mut self) {
         self.pending.clear();
+        self.give_turn_back();
+    }
+
+    fn follow_every(&self) -> Option<Duration> {
+        self.shared.as_ref().map(|_| FOLLOW)
+    }
+
+    fn end(&mut self) -> Result<u64, Fault> {
+        Ok(Source::head(&*self.read()).map_err(unit_fault)?.seq)
     }
 
     fn recover(&mut self) -> Result<Recovered, String> {
+        // Whatever it was inside of is worth nothing.
+        self.rollback();
         let tables = self.read();
-        let slot = |row: &AccountRow| {
-            (row.id, Slot { no: row.no, totals: row.totals, last_seq: row.last_seq })
-        };
-        let accounts = tables.accounts.iter().map(slot).collect();
+        let accounts = tables.accounts.iter().map(slot_of).collect();
         let head = tables.head().map_err(|why| why.to_string())?;
         Ok(Recovered { accounts, head })
     }
 
-    fn close(&mut self) {}
+    fn close(&mut self) {
+        self.rollback();
+    }
+}
+
+fn slot_of(row: &AccountRow) -> (AccountId, Slot) {
+    (row.id, Slot { no: row.no, totals: row.totals, last_seq: row.last_seq })
 }
 
 impl Tables {

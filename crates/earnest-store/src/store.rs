@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::backend::Backend;
 use crate::engine::{Engine, Settings, Task};
-use crate::memory::Memory;
+use crate::memory::{Memory, Shared};
 use crate::postgres::{Postgres, PostgresOptions, Server};
 use crate::sqlite::{Sqlite, SqliteOptions};
 use crate::{OpenError, ReadError, Reader, SubmitError, Sums};
@@ -26,6 +26,8 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub enum Place {
     /// In memory: for simulations and tests. Gone with the store.
     Memory,
+    /// In memory that other stores write too.
+    Shared(Shared),
     /// In an SQLite file; made, with its folder, where it does not exist.
     File(PathBuf),
     /// On a PostgreSQL server, by its URL; other nodes may write there too.
@@ -83,6 +85,11 @@ impl Options {
     /// Books in memory.
     pub fn memory(mode: &str, clock: Clock) -> Self {
         Self::new(Place::Memory, mode, clock)
+    }
+
+    /// Books in memory that other stores write too.
+    pub fn shared(with: &Shared, mode: &str, clock: Clock) -> Self {
+        Self::new(Place::Shared(with.clone()), mode, clock)
     }
 
     /// Books in an SQLite file.
@@ -180,6 +187,12 @@ impl Store {
         match &options.place {
             Place::Memory => {
                 let memory = Memory::new();
+                let reader = memory.reader();
+                let epoch = options.epoch.clone();
+                Self::start(memory, reader, epoch, &options)
+            }
+            Place::Shared(with) => {
+                let memory = Memory::shared(with);
                 let reader = memory.reader();
                 let epoch = options.epoch.clone();
                 Self::start(memory, reader, epoch, &options)

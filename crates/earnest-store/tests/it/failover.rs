@@ -134,7 +134,7 @@ fn heavy_a_node_that_pauses_stops_nobody_for_long() {
         }
         signal(&other, "CONT");
     }
-    told.extend(heard.iter().take(100));
+    told.extend(heard.iter().take(300));
     other.kill().unwrap();
     other.wait().unwrap();
     told.extend(heard.iter());

@@ -1,6 +1,6 @@
 //! Books on PostgreSQL: the same suite, several nodes, and what goes wrong between them and it.
 
-use earnest_store::{OpenError, Options, Store, SubmitError};
+use earnest_store::{OpenError, Options, Shared, Store, SubmitError};
 use pg_cluster::{Cluster, Schema};
 
 use crate::conformance::{run, shown, suite_of};
@@ -27,13 +27,15 @@ fn loading_all_at_once_gives_the_same_books_there_too() {
 /// Two nodes take turns; both show the same books, and what one remembers is never stale.
 #[test]
 fn two_nodes_write_one_log() {
-    let place = Schema::fresh();
-    let clock = world::clock();
-    let nodes = [0, 1].map(|_| {
-        let mut options = world::server(place.url());
-        options.clock = clock.clone();
-        Store::open(options).unwrap()
-    });
+    let (place, shared) = (Schema::fresh(), Shared::default());
+    for options in
+        [world::server(place.url()), Options::shared(&shared, "simulated", world::clock())]
+    {
+        write_one_log([options.clone(), options].map(|options| Store::open(options).unwrap()));
+    }
+}
+
+fn write_one_log(nodes: [Store; 2]) {
     let memory = world::memory();
     for seed in 1..=6_u64 {
         let node = &nodes[usize::try_from(seed % 2).unwrap()];
