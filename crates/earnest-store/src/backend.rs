@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Head;
 use crate::layer::{DirtyRow, Slot};
+use crate::moving::Raw;
 
 /// Where a key stands: half of the SHA-256 of its scope, family and name. The names themselves
 /// stand in the log, once.
@@ -215,6 +216,14 @@ pub(crate) trait Backend: Send + 'static {
     }
     /// Reads everything that is kept in memory again, from what is really there.
     fn recover(&mut self) -> Result<Recovered, String>;
+    /// Everything that is stored, for a copy, while a batch is begun.
+    fn raw(&mut self) -> Result<&dyn Raw, Fault> {
+        Err(Fault::Whole("books in memory cannot be moved".to_owned()))
+    }
+    /// Commits, in place of a batch, that the books were moved: the last that is ever committed.
+    fn mark_moved(&mut self, _to: &str) -> Result<(), Fault> {
+        Err(Fault::Whole("books in memory cannot be moved".to_owned()))
+    }
     /// The last act: leaves the books in good order.
     fn close(&mut self);
 }

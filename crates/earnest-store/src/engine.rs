@@ -33,6 +33,7 @@ use crate::backend::{
 };
 use crate::cache::Cache;
 use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
+use crate::moving::{Copied, Sink, copy_and_compare};
 use crate::{Clock, Head, SubmitError, Sums};
 
 /// How often a unit may name something new before it is taken for one that never ends.
@@ -246,6 +247,31 @@ impl<B: Backend> Engine<B> {
         self.merge(batch);
         settle(tasks, ends);
         Ok(())
+    }
+
+    /// Copies everything to `to`, which is named `name`, and marks these books as moved there.
+    pub(crate) fn move_to(&mut self, to: &mut dyn Sink, name: &str) -> Result<Copied, String> {
+        self.ready()?;
+        let begun = self.backend.begin(&self.head).map_err(Fault::why)?;
+        let copied = self.catch_up(begun.head, begun.foreign).and_then(|()| {
+            let raw = self.backend.raw().map_err(Fault::why)?;
+            copy_and_compare(raw, to)
+        });
+        let copied = match copied {
+            Ok(copied) => copied,
+            Err(why) => {
+                self.backend.rollback();
+                return Err(why);
+            }
+        };
+        if let Err(fault) = self.backend.mark_moved(name) {
+            let why = fault.why();
+            self.distrust(&why);
+            return Err(format!("{why}: whether the books were moved shows when they are opened"));
+        }
+        let _ = self.lost(Fault::Moved(name.to_owned()));
+        to.arrive()?;
+        Ok(copied)
     }
 
     /// How often [`Engine::follow`] should be called while there is nothing to do.

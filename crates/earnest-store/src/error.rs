@@ -43,6 +43,20 @@ pub enum OpenError {
         /// The latest schema this version knows.
         known: i64,
     },
+    /// The books were moved away: nothing is written here any more.
+    #[error("the books at `{}` were moved to {to}", place.display())]
+    Moved {
+        /// Where they were.
+        place: PathBuf,
+        /// Where they are.
+        to: String,
+    },
+    /// A copy of somebody's books that is not whole, or was not declared to be the books.
+    #[error("`{}` holds a copy in the making; `earnest migrate` ends or repeats it", .0.display())]
+    Arriving(PathBuf),
+    /// Books are only moved to where there are none.
+    #[error("there are books at `{0}` already")]
+    NotEmpty(String),
     /// A database's address cannot be read.
     #[error("not the address of a database: {0}")]
     Address(String),
@@ -65,6 +79,17 @@ pub enum OpenError {
         /// What the system says.
         why: String,
     },
+}
+
+/// Why books were not moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The other place cannot be opened, or is somebody's.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Copying failed; what was copied is worth nothing.
+    #[error("the books were not moved: {0}")]
+    Failed(String),
 }
 
 /// Why a unit has no answer.

@@ -33,6 +33,7 @@ mod engine;
 mod error;
 mod layer;
 mod memory;
+mod moving;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod postgres;
@@ -41,14 +42,15 @@ mod sqlite;
 mod store;
 mod sums;
 
-pub use error::{OpenError, ReadError, SubmitError};
+pub use error::{MoveError, OpenError, ReadError, SubmitError};
 pub use memory::Shared;
+pub use moving::Copied;
 pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, TrialLine,
 };
 pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
-pub use store::{Clock, Options, Place, Store, Url, WriterLoad};
+pub use store::{Clock, Options, Place, Store, Url, WriterLoad, arrive};
 pub use sums::{Net, Sums};
 
 /// The end of the log.

@@ -14,9 +14,10 @@ use tokio::sync::{oneshot, watch};
 use crate::backend::Backend;
 use crate::engine::{Engine, Settings, Task};
 use crate::memory::{Memory, Shared};
-use crate::postgres::{Postgres, PostgresOptions, Server};
-use crate::sqlite::{Sqlite, SqliteOptions};
-use crate::{OpenError, ReadError, Reader, SubmitError, Sums};
+use crate::moving::{Copied, Sink};
+use crate::postgres::{Postgres, PostgresOptions, PostgresSink, Server};
+use crate::sqlite::{Sqlite, SqliteOptions, SqliteSink};
+use crate::{MoveError, OpenError, ReadError, Reader, SubmitError, Sums};
 
 /// Where `now` comes from; the program's clock, or a test's.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -175,6 +176,7 @@ impl Load {
 
 enum Message {
     Unit(Box<dyn Task>),
+    Move(Box<dyn Sink>, String, oneshot::Sender<Result<Copied, String>>),
     Stop,
 }
 
@@ -338,6 +340,37 @@ impl Store {
         self.0.reader.backup_to(path.as_ref())
     }
 
+    /// Moves the books to another place, where there are none yet: what is queued is carried out,
+    /// everything is copied and compared, and these books say from then on where they went; see
+    /// [`Store::stopped`]. `options` say where to, and the epoch the books have there. Waits for
+    /// the writer, so not for async code without `spawn_blocking`.
+    ///
+    /// # Errors
+    /// [`MoveError`]; the books are then where they were, unless it says otherwise. Moving again is
+    /// always right.
+    pub fn move_to(&self, options: &Options) -> Result<Copied, MoveError> {
+        let (to, name): (Box<dyn Sink>, String) = match &options.place {
+            Place::Memory | Place::Shared(_) => {
+                return Err(MoveError::Failed("books are not moved into memory".to_owned()));
+            }
+            Place::File(path) => {
+                let sink = SqliteSink::begin(path, &SqliteOptions::of(options))?;
+                (Box::new(sink), path.display().to_string())
+            }
+            Place::Server(url) => {
+                let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+                let sink = PostgresSink::begin(&server, &PostgresOptions::of(options))?;
+                (Box::new(sink), server.place().to_owned())
+            }
+        };
+        let (reply, answer) = oneshot::channel();
+        if self.0.queue.send(Message::Move(to, name, reply)).is_err() {
+            return Err(MoveError::Failed("the store was closed".to_owned()));
+        }
+        let answer = answer.blocking_recv();
+        answer.unwrap_or_else(|_| Err("the writer ended".to_owned())).map_err(MoveError::Failed)
+    }
+
     /// Carries out what is queued and closes the books; later units are [`SubmitError::Stopped`].
     /// Waits for the writer, so not for async code without `spawn_blocking`.
     pub fn close(&self) {
@@ -361,6 +394,23 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Ends a move that was cut off after the old books were marked: takes the mark of the copy off.
+/// `to` is the place that the old books name.
+///
+/// # Errors
+/// As opening `to`; nothing happens where no copy is arriving.
+pub fn arrive(to: &Options) -> Result<(), MoveError> {
+    let arrived = match &to.place {
+        Place::Memory | Place::Shared(_) => Ok(()),
+        Place::File(path) => SqliteSink::resume(path, &SqliteOptions::of(to))?.arrive(),
+        Place::Server(url) => {
+            let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+            PostgresSink::resume(&server, &PostgresOptions::of(to))?.arrive()
+        }
+    };
+    arrived.map_err(MoveError::Failed)
 }
 
 /// The writer: takes what is queued, without waiting for more, and carries it out in order.
@@ -389,12 +439,18 @@ fn write<B: Backend>(
             }
         };
         let mut tasks = Vec::new();
+        let mut moving = None;
         let mut next = Some(first);
         while let Some(message) = next.take() {
             match message {
                 Message::Unit(task) => tasks.push(task),
                 Message::Stop => {
                     stop = true;
+                    break;
+                }
+                // After what came before it; what comes after is told where the books went.
+                Message::Move(to, name, reply) => {
+                    moving = Some((to, name, reply));
                     break;
                 }
             }
@@ -412,6 +468,14 @@ fn write<B: Backend>(
             for task in &mut tasks {
                 task.settle(Err(SubmitError::Unavailable("the engine panicked".to_owned())));
             }
+        }
+        if let Some((mut to, name, reply)) = moving {
+            let moved = catch_unwind(AssertUnwindSafe(|| engine.move_to(to.as_mut(), &name)));
+            let moved = moved.unwrap_or_else(|_| {
+                engine.distrust("the engine panicked");
+                Err("the engine panicked".to_owned())
+            });
+            let _ = reply.send(moved);
         }
         publish_head(publish, engine.head().seq);
     }

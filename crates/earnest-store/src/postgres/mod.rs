@@ -7,8 +7,10 @@ mod link;
 mod open;
 mod pool;
 mod read;
+mod sink;
 mod write;
 
 pub(crate) use link::Server;
 pub(crate) use pool::Pool;
+pub(crate) use sink::PostgresSink;
 pub(crate) use write::{Postgres, PostgresOptions};

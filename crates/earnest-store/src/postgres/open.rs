@@ -1,5 +1,7 @@
 //! Opening the books on a server: the schema, its migrations, and whose books they are.
 
+use std::collections::BTreeMap;
+
 use super::link::{Failure, Server};
 use super::read::{get, number};
 use super::write::PostgresOptions;
@@ -8,6 +10,12 @@ use crate::{OpenError, ReadError};
 /// The schema, step by step. A step that was ever released is never changed, only followed by
 /// another.
 const MIGRATIONS: &[&str] = &[include_str!("0001_books.sql")];
+
+/// The name, among the books' own data, under which stands where they were moved to.
+pub(super) const MARK_MOVED: &str = "moved";
+
+/// As [`MARK_MOVED`], for a copy that is not anybody's books yet.
+pub(super) const MARK_ARRIVING: &str = "arriving";
 
 /// What was found or made.
 pub(super) struct Opened {
@@ -19,8 +27,32 @@ fn known_schema() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Brings the schema up to date, one node at a time while the others wait, and checks the mode.
+/// Brings the schema up to date, one node at a time while the others wait, and checks whose books
+/// these are.
 pub(super) fn open(server: &Server, options: &PostgresOptions) -> Result<Opened, OpenError> {
+    let meta = prepare(server, options)?;
+    if let Some(to) = meta.get(MARK_MOVED) {
+        return Err(OpenError::Moved { place: server.place().into(), to: to.clone() });
+    }
+    if meta.contains_key(MARK_ARRIVING) {
+        return Err(OpenError::Arriving(server.place().into()));
+    }
+    let missing = || OpenError::Damaged("`epoch` is missing".to_owned());
+    Ok(Opened { epoch: meta.get("epoch").cloned().ok_or_else(missing)? })
+}
+
+/// As [`open`], for a place that books are to be moved to; whether a copy is arriving there.
+pub(super) fn open_marked(server: &Server, options: &PostgresOptions) -> Result<bool, OpenError> {
+    let meta = prepare(server, options)?;
+    match meta.get(MARK_MOVED) {
+        Some(to) => Err(OpenError::Moved { place: server.place().into(), to: to.clone() }),
+        None => Ok(meta.contains_key(MARK_ARRIVING)),
+    }
+}
+
+type Meta = BTreeMap<String, String>;
+
+fn prepare(server: &Server, options: &PostgresOptions) -> Result<Meta, OpenError> {
     let failed = |why: String| OpenError::Database { place: server.place().to_owned(), why };
     let link = server.connect().map_err(|why| failed(why.to_string()))?;
     // Whoever comes first makes the table; the others wait for its lock, not for a session's, which
@@ -31,7 +63,7 @@ pub(super) fn open(server: &Server, options: &PostgresOptions) -> Result<Opened,
         let exists = link.query("SELECT 1 FROM earnest_schema LIMIT 1", &[]);
         exists.map_err(|_| failed(why.to_string()))?;
     }
-    let whole = || -> Result<Result<Opened, OpenError>, Failure> {
+    let whole = || -> Result<Result<Meta, OpenError>, Failure> {
         link.run(
             "BEGIN; SET LOCAL lock_timeout = '60s'; LOCK TABLE earnest_schema IN EXCLUSIVE MODE",
         )?;
@@ -70,23 +102,20 @@ fn check(
     server: &Server,
     link: &super::link::Link,
     options: &PostgresOptions,
-) -> Result<Opened, OpenError> {
-    let meta = |name: &str| -> Result<String, OpenError> {
-        use tokio_postgres::types::Type;
-        let sql = "SELECT value FROM earnest_meta WHERE name = $1";
-        let found = link.query(sql, &[(&name, Type::TEXT)]);
-        let found = found.map_err(|why| OpenError::Database {
-            place: server.place().to_owned(),
-            why: why.to_string(),
-        })?;
-        let missing = || OpenError::Damaged(format!("`{name}` is missing"));
-        let value: Result<String, ReadError> = get(found.first().ok_or_else(missing)?, 0);
-        value.map_err(|why| OpenError::Damaged(why.to_string()))
-    };
-    let found = meta("mode")?;
+) -> Result<Meta, OpenError> {
+    let found = link.query("SELECT name, value FROM earnest_meta", &[]);
+    let found = found.map_err(|why| OpenError::Database {
+        place: server.place().to_owned(),
+        why: why.to_string(),
+    })?;
+    let line = |row: &tokio_postgres::Row| Ok((get(row, 0)?, get(row, 1)?));
+    let meta = found.iter().map(line).collect::<Result<Meta, ReadError>>();
+    let meta = meta.map_err(|why| OpenError::Damaged(why.to_string()))?;
+    let missing = || OpenError::Damaged("`mode` is missing".to_owned());
+    let found = meta.get("mode").cloned().ok_or_else(missing)?;
     if found != options.mode {
         let (path, asked) = (server.place().into(), options.mode.clone());
         return Err(OpenError::OtherMode { path, found, asked });
     }
-    Ok(Opened { epoch: meta("epoch")? })
+    Ok(meta)
 }

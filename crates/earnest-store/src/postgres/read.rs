@@ -17,6 +17,7 @@ use tokio_postgres::types::{FromSql, Type};
 use super::link::{Failure, Kind, Link, Server, Typed};
 use crate::backend::KeyAddress;
 use crate::codec::{Names, Packed, decode, state_of};
+use crate::moving::{Raw, RawEntry, RawPlace, RawRow};
 use crate::read::{AccountRow, ChainRow, Cursor, ListQuery, ListRow, LogEntry, Source};
 use crate::{Head, ReadError};
 
@@ -281,14 +282,6 @@ impl Names for Lookup<'_> {
     }
 }
 
-/// An entry as it is stored.
-pub(super) struct RawEntry {
-    pub(super) seq: u64,
-    pub(super) at: i64,
-    pub(super) hash: [u8; 32],
-    pub(super) body: Vec<u8>,
-}
-
 /// An entry whose columns begin at `place`.
 pub(super) fn raw_entry(row: &Row, place: usize) -> Read<RawEntry> {
     Ok(RawEntry {
@@ -522,5 +515,69 @@ impl Source for Linked {
     fn keys(&self) -> Read<Vec<(KeyAddress, u64)>> {
         let sql = "SELECT address, seq FROM earnest_keys";
         self.many(sql, &[], |row| Ok((KeyAddress(bytes(row, 0)?), number(row, 1)?)))
+    }
+}
+
+impl Raw for Linked {
+    fn words(&self, after: u64, limit: usize) -> Read<Vec<(u64, String)>> {
+        let sql = "SELECT no, text FROM earnest_words WHERE no > $1 ORDER BY no LIMIT $2";
+        let params: &Typed<'_> =
+            &[(&sql_number(after), Type::INT8), (&limit_number(limit), Type::INT8)];
+        self.many(sql, params, |row| Ok((number(row, 0)?, get(row, 1)?)))
+    }
+
+    fn raw_entries(&self, after: u64, limit: usize) -> Read<Vec<RawEntry>> {
+        let sql = format!("{ENTRY} WHERE seq > $1 ORDER BY seq LIMIT $2");
+        let params: &Typed<'_> =
+            &[(&sql_number(after), Type::INT8), (&limit_number(limit), Type::INT8)];
+        self.many(&sql, params, |row| raw_entry(row, 0))
+    }
+
+    fn raw_rows(&self, after: Option<&RawRow>, limit: usize) -> Read<Vec<RawRow>> {
+        // Kinds count from 1, so everything is after kind 0.
+        let kind = after.map_or(0, |row| sql_number(row.kind));
+        let id = after.map(|row| packed(&row.id)).unwrap_or_default();
+        let sql = "SELECT kind, id, body FROM earnest_rows WHERE (kind, id) > ($1, $2) \
+                   ORDER BY kind, id LIMIT $3";
+        let limit = limit_number(limit);
+        let params: &Typed<'_> = &[(&kind, Type::INT8), (&id, Type::BYTEA), (&limit, Type::INT8)];
+        self.many(sql, params, |row| {
+            Ok(RawRow { kind: number(row, 0)?, id: unpacked(row, 1)?, body: get(row, 2)? })
+        })
+    }
+
+    fn raw_places(&self, after: Option<&RawPlace>, limit: usize) -> Read<Vec<RawPlace>> {
+        let (list, kind) = after.map_or((0, 0), |p| (sql_number(p.list), sql_number(p.kind)));
+        let bytes = |of: fn(&RawPlace) -> &str| after.map(|p| packed(of(p))).unwrap_or_default();
+        let (scope, at, id) = (bytes(|p| &p.scope), bytes(|p| &p.at), bytes(|p| &p.id));
+        let sql = "SELECT list, kind, scope, at, id FROM earnest_lists \
+                   WHERE (list, kind, scope, at, id) > ($1, $2, $3, $4, $5) \
+                   ORDER BY list, kind, scope, at, id LIMIT $6";
+        let limit = limit_number(limit);
+        let params: &Typed<'_> = &[
+            (&list, Type::INT8),
+            (&kind, Type::INT8),
+            (&scope, Type::BYTEA),
+            (&at, Type::BYTEA),
+            (&id, Type::BYTEA),
+            (&limit, Type::INT8),
+        ];
+        self.many(sql, params, |row| {
+            Ok(RawPlace {
+                list: number(row, 0)?,
+                kind: number(row, 1)?,
+                scope: unpacked(row, 2)?,
+                at: unpacked(row, 3)?,
+                id: unpacked(row, 4)?,
+            })
+        })
+    }
+
+    fn raw_keys(&self, after: Option<KeyAddress>, limit: usize) -> Read<Vec<(KeyAddress, u64)>> {
+        let after = after.map(|address| address.0.to_vec()).unwrap_or_default();
+        let sql = "SELECT address, seq FROM earnest_keys WHERE address > $1 \
+                   ORDER BY address LIMIT $2";
+        let params: &Typed<'_> = &[(&after, Type::BYTEA), (&limit_number(limit), Type::INT8)];
+        self.many(sql, params, |row| Ok((KeyAddress(bytes(row, 0)?), number(row, 1)?)))
     }
 }

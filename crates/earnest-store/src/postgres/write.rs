@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::link::{Failure, Kind, Link, Server, Typed};
-use super::open::{Opened, open};
+use super::open::{MARK_MOVED, Opened, open};
 use super::pool::Pool;
 use super::read::{Linked, bytes, chain_row, get, number, packed, raw_entry, sql_number};
 use crate::backend::{
@@ -28,7 +28,8 @@ use crate::backend::{
 };
 use crate::codec::{Numbers, encode, state_number};
 use crate::layer::{DirtyRow, Slot};
-use crate::read::{AccountRow, LogEntry, Reader, Shelf, Snapshot, Source, opening};
+use crate::moving::Raw;
+use crate::read::{AccountRow, ChainRow, LogEntry, Reader, Shelf, Snapshot, Source, opening};
 use crate::{Head, OpenError, ReadError};
 
 /// What is known of another node's entries is learnt one by one up to so many; past that everything
@@ -91,15 +92,9 @@ struct Pending {
     words: Vec<(u64, String)>,
     log: Vec<(i64, i64, [u8; 32], Vec<u8>)>,
     keys: HashMap<KeyAddress, i64>,
-    opened: BTreeMap<TransferId, Chain>,
+    opened: BTreeMap<TransferId, ChainRow>,
     resolved: BTreeMap<TransferId, (HoldState, i64)>,
     head: Option<Head>,
-}
-
-struct Chain {
-    state: HoldState,
-    opened: i64,
-    resolved: Option<i64>,
 }
 
 /// What was read ahead for the running batch; nobody changes it while the head is locked.
@@ -362,22 +357,26 @@ impl Locked {
 }
 
 /// A statement and its parameters.
-struct Statement {
+pub(super) struct Statement {
     sql: &'static str,
     params: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
 }
 
 impl Statement {
-    fn new(sql: &'static str) -> Self {
+    pub(super) fn new(sql: &'static str) -> Self {
         Self { sql, params: Vec::new() }
     }
 
-    fn with(mut self, param: impl ToSql + Sync + Send + 'static, of: Type) -> Self {
+    pub(super) fn with(mut self, param: impl ToSql + Sync + Send + 'static, of: Type) -> Self {
         self.params.push((Box::new(param), of));
         self
     }
 
-    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    pub(super) fn sql(&self) -> &'static str {
+        self.sql
+    }
+
+    pub(super) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut typed: Vec<(&(dyn ToSql + Sync), Type)> = Vec::with_capacity(self.params.len());
         for (param, of) in &self.params {
             typed.push((param.as_ref(), of.clone()));
@@ -418,24 +417,13 @@ impl Pending {
     }
 
     fn hold_statements(&self) -> Vec<Statement> {
-        let bytes = |id: &TransferId| id.value().to_be_bytes().to_vec();
-        let state = |state: HoldState| i16::try_from(state_number(state)).unwrap_or(i16::MAX);
         let mut all = Vec::new();
         if !self.opened.is_empty() {
-            let ids: Vec<Vec<u8>> = self.opened.keys().map(bytes).collect();
-            let states: Vec<i16> = self.opened.values().map(|chain| state(chain.state)).collect();
-            let opened: Vec<i64> = self.opened.values().map(|chain| chain.opened).collect();
-            let resolved: Vec<Option<i64>> =
-                self.opened.values().map(|chain| chain.resolved).collect();
-            let sql = "INSERT INTO earnest_holds (id, state, opened, resolved) \
-                       SELECT * FROM unnest($1, $2, $3, $4)";
-            let holds = Statement::new(sql).with(ids, Type::BYTEA_ARRAY);
-            let holds = holds.with(states, Type::INT2_ARRAY).with(opened, Type::INT8_ARRAY);
-            all.push(holds.with(resolved, Type::INT8_ARRAY));
+            all.push(insert_chains(&self.opened.values().collect::<Vec<_>>()));
         }
         if !self.resolved.is_empty() {
-            let ids: Vec<Vec<u8>> = self.resolved.keys().map(bytes).collect();
-            let states: Vec<i16> = self.resolved.values().map(|(to, _)| state(*to)).collect();
+            let ids: Vec<Vec<u8>> = self.resolved.keys().map(|id| id_bytes(*id)).collect();
+            let states: Vec<i16> = self.resolved.values().map(|(to, _)| small_state(*to)).collect();
             let seqs: Vec<i64> = self.resolved.values().map(|(_, seq)| *seq).collect();
             let sql = "UPDATE earnest_holds h SET state = n.state, resolved = n.resolved \
                        FROM unnest($1, $2, $3) AS n (id, state, resolved) WHERE h.id = n.id";
@@ -455,47 +443,75 @@ impl Pending {
         Some(statement.with(sql_number(words.saturating_add(taken)), Type::INT8))
     }
 
-    fn chain(&mut self, op: &Op, seq: i64) {
+    fn chain(&mut self, op: &Op, seq: u64) {
         let (state, opens) = match op {
             Op::Move { .. } => (HoldState::Posted, true),
             Op::Hold { .. } => (HoldState::Pending, true),
             Op::Post { .. } => (HoldState::Posted, false),
             Op::Void { .. } => (HoldState::Voided, false),
         };
+        let id = op.id();
         if opens {
-            self.opened.insert(op.id(), Chain { state, opened: seq, resolved: None });
-        } else if let Some(chain) = self.opened.get_mut(&op.id()) {
+            self.opened.insert(id, ChainRow { id, state, opened: seq, resolved: None });
+        } else if let Some(chain) = self.opened.get_mut(&id) {
             (chain.state, chain.resolved) = (state, Some(seq));
         } else {
-            self.resolved.insert(op.id(), (state, seq));
+            self.resolved.insert(id, (state, sql_number(seq)));
         }
     }
 }
 
 fn accounts_statement(dirty: &Dirty<'_>) -> Option<Statement> {
-    let mut accounts: Vec<(&AccountId, &Slot)> = dirty.accounts.iter().collect();
-    if accounts.is_empty() {
-        return None;
-    }
-    accounts.sort_unstable_by_key(|(_, slot)| slot.no);
-    let column =
-        |of: fn(&Slot) -> i64| -> Vec<i64> { accounts.iter().map(|(_, slot)| of(slot)).collect() };
-    let names: Vec<String> = accounts.iter().map(|(id, _)| id.to_string()).collect();
+    let row = |(id, slot): (&AccountId, &Slot)| AccountRow {
+        no: slot.no,
+        id: *id,
+        totals: slot.totals,
+        last_seq: slot.last_seq,
+    };
+    let mut rows: Vec<AccountRow> = dirty.accounts.iter().map(row).collect();
+    rows.sort_unstable_by_key(|row| row.no);
+    (!rows.is_empty()).then(|| insert_accounts(&rows.iter().collect::<Vec<_>>()))
+}
+
+/// Writes accounts, new ones and those that are there.
+pub(super) fn insert_accounts(rows: &[&AccountRow]) -> Statement {
+    let column = |of: fn(&AccountRow) -> i64| -> Vec<i64> { rows.iter().map(|r| of(r)).collect() };
+    let names: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
     let sql = "INSERT INTO earnest_accounts (no, name, debits_pending, debits_posted, \
                credits_pending, credits_posted, last_seq) \
                SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7) \
                ON CONFLICT (no) DO UPDATE SET debits_pending = excluded.debits_pending, \
                debits_posted = excluded.debits_posted, credits_pending = excluded.credits_pending, \
                credits_posted = excluded.credits_posted, last_seq = excluded.last_seq";
-    let statement = Statement::new(sql)
-        .with(column(|slot| sql_number(slot.no)), Type::INT8_ARRAY)
+    Statement::new(sql)
+        .with(column(|row| sql_number(row.no)), Type::INT8_ARRAY)
         .with(names, Type::TEXT_ARRAY)
-        .with(column(|slot| slot.totals.debits_pending.get()), Type::INT8_ARRAY)
-        .with(column(|slot| slot.totals.debits_posted.get()), Type::INT8_ARRAY)
-        .with(column(|slot| slot.totals.credits_pending.get()), Type::INT8_ARRAY)
-        .with(column(|slot| slot.totals.credits_posted.get()), Type::INT8_ARRAY)
-        .with(column(|slot| sql_number(slot.last_seq)), Type::INT8_ARRAY);
-    Some(statement)
+        .with(column(|row| row.totals.debits_pending.get()), Type::INT8_ARRAY)
+        .with(column(|row| row.totals.debits_posted.get()), Type::INT8_ARRAY)
+        .with(column(|row| row.totals.credits_pending.get()), Type::INT8_ARRAY)
+        .with(column(|row| row.totals.credits_posted.get()), Type::INT8_ARRAY)
+        .with(column(|row| sql_number(row.last_seq)), Type::INT8_ARRAY)
+}
+
+/// Writes chains that are not there.
+pub(super) fn insert_chains(rows: &[&ChainRow]) -> Statement {
+    let ids: Vec<Vec<u8>> = rows.iter().map(|row| id_bytes(row.id)).collect();
+    let states: Vec<i16> = rows.iter().map(|row| small_state(row.state)).collect();
+    let opened: Vec<i64> = rows.iter().map(|row| sql_number(row.opened)).collect();
+    let resolved: Vec<Option<i64>> = rows.iter().map(|row| row.resolved.map(sql_number)).collect();
+    let sql = "INSERT INTO earnest_holds (id, state, opened, resolved) \
+               SELECT * FROM unnest($1, $2, $3, $4)";
+    let holds = Statement::new(sql).with(ids, Type::BYTEA_ARRAY);
+    let holds = holds.with(states, Type::INT2_ARRAY).with(opened, Type::INT8_ARRAY);
+    holds.with(resolved, Type::INT8_ARRAY)
+}
+
+fn id_bytes(id: TransferId) -> Vec<u8> {
+    id.value().to_be_bytes().to_vec()
+}
+
+fn small_state(state: HoldState) -> i16 {
+    i16::try_from(state_number(state)).unwrap_or(i16::MAX)
 }
 
 /// Places in lists, column by column.
@@ -698,7 +714,7 @@ impl Backend for Postgres {
         if let Some(address) = unit.key {
             self.batch.keys.insert(address, seq);
         }
-        entry.ops.iter().for_each(|op| self.batch.chain(op, seq));
+        entry.ops.iter().for_each(|op| self.batch.chain(op, entry.seq));
         self.batch.head = Some(Head { seq: entry.seq, at: entry.at, hash: unit.hash });
         Ok(())
     }
@@ -778,6 +794,23 @@ impl Backend for Postgres {
                 }
             }
         }
+    }
+
+    fn raw(&mut self) -> Result<&dyn Raw, Fault> {
+        // A copy may take long, and the head is held for all of it.
+        let unbound = "SET LOCAL idle_in_transaction_session_timeout = 0; \
+                       SET LOCAL statement_timeout = 0";
+        self.linked()?.link().run(unbound).map_err(|why| self.fault(&why))?;
+        let linked = self.linked()?;
+        Ok(linked)
+    }
+
+    fn mark_moved(&mut self, to: &str) -> Result<(), Fault> {
+        let sql = "INSERT INTO earnest_meta (name, value) VALUES ($1, $2)";
+        let link = self.linked()?.link();
+        let params = [(&MARK_MOVED as _, Type::TEXT), (&to as _, Type::TEXT)];
+        let marked = link.query(sql, &params).and_then(|_| link.run("COMMIT"));
+        marked.map_err(|why| self.fault(&why))
     }
 
     fn close(&mut self) {

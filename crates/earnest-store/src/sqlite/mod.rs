@@ -8,6 +8,7 @@ mod copy;
 mod open;
 mod pool;
 mod read;
+mod sink;
 mod write;
 
 pub use copy::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
@@ -15,6 +16,7 @@ pub use copy::{About, about, copy, copy_private, hold_place, renew_epoch, schema
 pub(crate) use open::CACHE_SIZE;
 pub(crate) use open::SqliteOptions;
 pub(crate) use pool::Pool;
+pub(crate) use sink::SqliteSink;
 pub(crate) use write::Sqlite;
 
 use std::path::Path;

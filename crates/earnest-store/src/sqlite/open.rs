@@ -12,6 +12,12 @@ use crate::{OpenError, Options};
 /// released, only followed by another.
 const MIGRATIONS: &[&str] = &[include_str!("0001_books.sql")];
 
+/// The name, among the books' own data, under which stands where they were moved to.
+pub(super) const MARK_MOVED: &str = "moved";
+
+/// As [`MARK_MOVED`], for a copy that is not anybody's books yet.
+pub(super) const MARK_ARRIVING: &str = "arriving";
+
 /// SQLite's own default, which its write-ahead log counts in.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
@@ -31,6 +37,10 @@ pub(crate) struct SqliteOptions {
 }
 
 impl SqliteOptions {
+    pub(super) fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
     pub(crate) fn of(options: &Options) -> Self {
         let pages = |bytes: u64| (bytes / PAGE_BYTES).max(1);
         Self {
@@ -65,6 +75,15 @@ pub(crate) fn open_writer(
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(Connection, String), OpenError> {
+    let (conn, epoch, arriving) = open_marked(path, options)?;
+    if arriving { Err(OpenError::Arriving(path.to_owned())) } else { Ok((conn, epoch)) }
+}
+
+/// As [`open_writer`], for a place that books are to be moved to; whether a copy is arriving there.
+pub(super) fn open_marked(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(Connection, String, bool), OpenError> {
     let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
     // Made here, so that SQLite does not make it readable to everybody; its companions follow it.
     make_private_file(path).map_err(|why| failed(why.to_string()))?;
@@ -74,7 +93,11 @@ pub(crate) fn open_writer(
     prepare(&conn, options).map_err(|why| failed(why.to_string()))?;
     migrate(&mut conn, path, options)?;
     let epoch = check_mode(&conn, path, options)?;
-    Ok((conn, epoch))
+    if let Some(to) = mark(&conn, path, MARK_MOVED)? {
+        return Err(OpenError::Moved { place: path.to_owned(), to });
+    }
+    let arriving = mark(&conn, path, MARK_ARRIVING)?.is_some();
+    Ok((conn, epoch, arriving))
 }
 
 /// Opens a connection that can only read.
@@ -184,6 +207,13 @@ fn check_mode(
         return Err(OpenError::OtherMode { path, found, asked });
     }
     meta("epoch")
+}
+
+/// What stands under a name that is not always there.
+fn mark(conn: &Connection, path: &Path, name: &str) -> Result<Option<String>, OpenError> {
+    let sql = "SELECT value FROM meta WHERE name = ?1";
+    let value = conn.query_row(sql, [name], |row| row.get::<_, String>(0)).optional();
+    value.map_err(|why| OpenError::Failed { path: path.to_owned(), why: why.to_string() })
 }
 
 fn make_private_folder(folder: &Path) -> std::io::Result<()> {

@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::backend::KeyAddress;
 use crate::codec::{Names, Packed, decode, state_of};
+use crate::moving::{Raw, RawEntry, RawPlace, RawRow};
 use crate::read::{AccountRow, ChainRow, Cursor, ListQuery, ListRow, LogEntry, Source};
 use crate::{Head, ReadError};
 
@@ -165,13 +166,6 @@ impl Names for Lookup<'_> {
     fn account(&mut self, no: u64) -> Result<AccountId, String> {
         self.0.account_of(no).map_err(|why| why.to_string())
     }
-}
-
-struct RawEntry {
-    seq: u64,
-    at: i64,
-    hash: [u8; 32],
-    body: Vec<u8>,
 }
 
 fn raw_entry(row: &Row<'_>) -> rusqlite::Result<RawEntry> {
@@ -372,5 +366,54 @@ impl Source for Connected {
     fn keys(&self) -> Read<Vec<(KeyAddress, u64)>> {
         let sql = "SELECT address, seq FROM keys";
         self.many(sql, [], |row| Ok((KeyAddress(row.get(0)?), number(row, 1)?)))
+    }
+}
+
+impl Raw for Connected {
+    fn words(&self, after: u64, limit: usize) -> Read<Vec<(u64, String)>> {
+        let sql = "SELECT no, text FROM words WHERE no > ?1 ORDER BY no LIMIT ?2";
+        let params = (sql_number(after), limit_number(limit));
+        self.many(sql, params, |row| Ok((number(row, 0)?, row.get(1)?)))
+    }
+
+    fn raw_entries(&self, after: u64, limit: usize) -> Read<Vec<RawEntry>> {
+        let sql = "SELECT seq, at, hash, body FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+        self.many(sql, (sql_number(after), limit_number(limit)), raw_entry)
+    }
+
+    fn raw_rows(&self, after: Option<&RawRow>, limit: usize) -> Read<Vec<RawRow>> {
+        let sql = "SELECT kind, id, body FROM rows WHERE (kind, id) > (?1, ?2) \
+                   ORDER BY kind, id LIMIT ?3";
+        let kind = after.map_or(0, |row| sql_number(row.kind));
+        let id = Packed::new(after.map_or("", |row| &row.id));
+        self.many(sql, (kind, id, limit_number(limit)), |row| {
+            Ok(RawRow { kind: number(row, 0)?, id: packed_text(row, 1)?, body: row.get(2)? })
+        })
+    }
+
+    fn raw_places(&self, after: Option<&RawPlace>, limit: usize) -> Read<Vec<RawPlace>> {
+        let sql = "SELECT list, kind, scope, at, id FROM lists \
+                   WHERE (list, kind, scope, at, id) > (?1, ?2, ?3, ?4, ?5) \
+                   ORDER BY list, kind, scope, at, id LIMIT ?6";
+        let (list, kind) = after.map_or((0, 0), |p| (sql_number(p.list), sql_number(p.kind)));
+        let text = |of: fn(&RawPlace) -> &str| Packed::new(after.map_or("", of));
+        let (scope, at, id) = (text(|p| &p.scope), text(|p| &p.at), text(|p| &p.id));
+        self.many(sql, (list, kind, scope, at, id, limit_number(limit)), |row| {
+            Ok(RawPlace {
+                list: number(row, 0)?,
+                kind: number(row, 1)?,
+                scope: packed_text(row, 2)?,
+                at: packed_text(row, 3)?,
+                id: packed_text(row, 4)?,
+            })
+        })
+    }
+
+    fn raw_keys(&self, after: Option<KeyAddress>, limit: usize) -> Read<Vec<(KeyAddress, u64)>> {
+        let sql = "SELECT address, seq FROM keys WHERE address > ?1 ORDER BY address LIMIT ?2";
+        let after = after.map(|address| address.0.to_vec()).unwrap_or_default();
+        self.many(sql, (after, limit_number(limit)), |row| {
+            Ok((KeyAddress(row.get(0)?), number(row, 1)?))
+        })
     }
 }

@@ -15,7 +15,7 @@ use foldhash::HashMap;
 use rusqlite::{CachedStatement, Connection, Error, Params};
 
 use super::is_of_the_place;
-use super::open::{SqliteOptions, open_writer, take_lock};
+use super::open::{MARK_MOVED, SqliteOptions, open_writer, take_lock};
 use super::pool::Pool;
 use super::read::{Connected, sql_number};
 use crate::backend::{
@@ -23,6 +23,7 @@ use crate::backend::{
 };
 use crate::codec::{Numbers, Packed, encode, state_number};
 use crate::layer::{DirtyRow, Slot};
+use crate::moving::Raw;
 use crate::read::{Reader, Shelf, Snapshot, Source};
 use crate::{Head, OpenError, ReadError};
 
@@ -466,6 +467,18 @@ impl Backend for Sqlite {
             return Err("the accounts' numbers have gaps".to_owned());
         }
         Ok(Recovered { accounts, head })
+    }
+
+    fn raw(&mut self) -> Result<&dyn Raw, Fault> {
+        let writer = self.writer()?;
+        Ok(writer)
+    }
+
+    fn mark_moved(&mut self, to: &str) -> Result<(), Fault> {
+        let writer = self.writer()?;
+        let sql = "INSERT INTO meta (name, value) VALUES (?1, ?2)";
+        let marked = writer.write(sql, [MARK_MOVED, to]).and_then(|()| writer.write("COMMIT", []));
+        marked.map_err(|why| self.fault(&why))
     }
 
     fn close(&mut self) {

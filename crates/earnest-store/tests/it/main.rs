@@ -17,6 +17,7 @@ mod crash;
 mod failover;
 mod files;
 mod keys;
+mod moving;
 #[cfg(feature = "planted")]
 mod planted;
 mod postgres;
