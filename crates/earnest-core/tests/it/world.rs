@@ -39,12 +39,14 @@ use earnest_core::unit::{Record, Unit};
 use earnest_core::vault::{self, PaymentToken, RecordSetup, RecordToken, SetupToken, Vault};
 use earnest_core::voucher::{self, Claims};
 use earnest_store::{Options, Store, SubmitError};
+use pg_cluster::Schema;
 
 /// Which engine the books are kept by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Memory,
     Sqlite,
+    Postgres,
 }
 
 /// Everything a test needs.
@@ -54,6 +56,8 @@ pub struct World {
     clock: Arc<AtomicI64>,
     ids: Cell<u128>,
     _folder: Option<tempfile::TempDir>,
+    /// Dropped after the store.
+    _place: Option<Schema>,
 }
 
 /// An owner with one agent and its key.
@@ -71,13 +75,13 @@ pub struct Shop {
     pub origin: String,
 }
 
-/// Runs a test on both engines, and checks every invariant at its end.
+/// Runs a test on every engine, and checks every invariant at its end.
 pub fn each(test: impl Fn(&mut World)) {
     each_with(&Settings::default(), test);
 }
 
 pub fn each_with(settings: &Settings, test: impl Fn(&mut World)) {
-    for engine in [Engine::Memory, Engine::Sqlite] {
+    for engine in [Engine::Memory, Engine::Sqlite, Engine::Postgres] {
         let mut world = World::new(engine, settings.clone());
         test(&mut world);
         world.check();
@@ -126,8 +130,15 @@ impl World {
         let ticking = clock.clone();
         let now =
             Arc::new(move || Timestamp::from_microsecond(ticking.load(Ordering::SeqCst)).unwrap());
+        let mut place = None;
         let (mut options, folder) = match engine {
             Engine::Memory => (Options::memory("simulated", now), None),
+            Engine::Postgres => {
+                let url = place.insert(Schema::fresh()).url();
+                let mut options = Options::server(url, "simulated", now);
+                options.server_clock = false;
+                (options, None)
+            }
             Engine::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 (Options::file(folder.path().join("books.db"), "simulated", now), Some(folder))
@@ -138,7 +149,7 @@ impl World {
         change(&mut options);
         let store = Store::open(options).unwrap();
         let settings = Arc::new(settings);
-        Self { store, settings, clock, ids: Cell::new(1), _folder: folder }
+        Self { store, settings, clock, ids: Cell::new(1), _folder: folder, _place: place }
     }
 
     pub fn now(&self) -> Timestamp {
