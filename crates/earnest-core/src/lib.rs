@@ -32,6 +32,7 @@ pub mod invariant;
 pub mod job;
 pub mod jws;
 pub mod ledger;
+pub mod lease;
 pub mod lost;
 pub mod model;
 pub mod money;

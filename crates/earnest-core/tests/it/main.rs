@@ -20,6 +20,7 @@ mod caps;
 mod cash;
 mod hooks;
 mod invariants;
+mod leases;
 mod ledger;
 mod ledger_model;
 mod lost;
