@@ -555,6 +555,7 @@ impl Reader {
         match self.0.as_ref() {
             Shelf::Memory(_) => (0, 0),
             Shelf::Sqlite(pool) => pool.lending(),
+            Shelf::Postgres(pool) => pool.lending(),
         }
     }
 

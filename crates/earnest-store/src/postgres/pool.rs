@@ -20,6 +20,7 @@ pub(crate) struct Pool {
 struct State {
     idle: Vec<Linked>,
     open: usize,
+    lent: u64,
 }
 
 /// A connection out of the pool; goes back if it can be used again.
@@ -47,6 +48,7 @@ impl Pool {
 
     fn lend(&self) -> Result<Lent<'_>, ReadError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lent = state.lent.saturating_add(1);
         loop {
             if let Some(linked) = state.idle.pop() {
                 if linked.is_sound() {
@@ -66,6 +68,12 @@ impl Pool {
         let link = self.server.connect().map_err(|why| unavailable(&why))?;
         lent.linked = Some(Linked::new(link, Some(self.server.clone())));
         Ok(lent)
+    }
+
+    /// How many connections are out now, and how often one was lent so far.
+    pub(crate) fn lending(&self) -> (usize, u64) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.open.saturating_sub(state.idle.len()), state.lent)
     }
 
     /// Runs reads that see one moment.
