@@ -2,7 +2,8 @@
 # Installs the system packages that are missing, and only those.
 #
 #   scripts/setup.sh build    what `cargo build` needs: a C compiler, for SQLite and ring
-#   scripts/setup.sh test     that, and what the outside checks need: Node with npm, Python with venv
+#   scripts/setup.sh test     that, what the outside checks need (Node with npm, Python with venv), and
+#                             PostgreSQL with a pooler, which the tests start by themselves
 #   scripts/setup.sh judges   that, Chromium for the judge of the pages, nginx and Caddy for that of
 #                             gateways
 #
@@ -29,6 +30,11 @@ if [ "$what" != build ]; then
     have python3 || missing+=(python3)
     # Debian ships Python without what `python3 -m venv` needs.
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
+    # Debian keeps a server's programs out of the path: scripts/test-postgres.sh looks there too.
+    { ls /usr/lib/postgresql/*/bin/initdb || have initdb; } >/dev/null 2>&1 || missing+=(postgresql)
+    { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; } || missing+=(pgbouncer)
+    have setpriv || missing+=(util-linux)
+    have pgrep || missing+=(procps)
 fi
 if [ "$what" = judges ] && [ -z "${EARNEST_CHROMIUM:-}" ]; then
     have chromium || missing+=(chromium)

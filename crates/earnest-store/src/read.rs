@@ -528,7 +528,7 @@ pub struct Reader(pub(crate) Arc<Shelf>);
 pub(crate) enum Shelf {
     Memory(Arc<RwLock<Tables>>),
     Sqlite(Pool),
-    Postgres(postgres::Pool),
+    Postgres(Box<postgres::Pool>),
 }
 
 impl Reader {

@@ -1,8 +1,9 @@
 //! Books on a PostgreSQL server, for as many nodes as wanted.
 //!
-//! One connection of each node writes ([`write`]), a few read ([`read`], [`pool`]). Every batch
+//! One connection of each node writes ([`write`], [`batch`]), a few read ([`read`], [`pool`]). Every batch
 //! locks the head row first and learns what other nodes committed since; see [`write`].
 
+mod batch;
 mod link;
 mod open;
 mod pool;

@@ -2,10 +2,11 @@
 
 use tokio_postgres::types::Type;
 
+use super::batch::{Statement, insert_accounts, insert_chains, insert_log, insert_words};
 use super::link::{Failure, Server};
 use super::open::{MARK_ARRIVING, open_marked};
 use super::read::{Linked, number, packed, sql_number};
-use super::write::{PostgresOptions, Statement, insert_accounts, insert_chains};
+use super::write::PostgresOptions;
 use crate::moving::{Part, Raw, Sink};
 use crate::read::{AccountRow, ChainRow};
 use crate::{Head, OpenError};
@@ -65,27 +66,11 @@ impl PostgresSink {
 impl Sink for PostgresSink {
     fn write(&mut self, part: &Part) -> Result<(), String> {
         match part {
-            Part::Words(words) => {
-                let (no, text): (Vec<i64>, Vec<String>) =
-                    words.iter().map(|(no, text)| (sql_number(*no), text.clone())).unzip();
-                let sql = "INSERT INTO earnest_words (no, text) SELECT * FROM unnest($1, $2)";
-                let words = Statement::new(sql).with(no, Type::INT8_ARRAY);
-                self.run(&words.with(text, Type::TEXT_ARRAY))
-            }
+            Part::Words(words) => self.run(&insert_words(words)),
             Part::Accounts(rows) => {
                 self.run(&insert_accounts(&rows.iter().collect::<Vec<&AccountRow>>()))
             }
-            Part::Log(entries) => {
-                let seq: Vec<i64> = entries.iter().map(|entry| sql_number(entry.seq)).collect();
-                let at: Vec<i64> = entries.iter().map(|entry| entry.at).collect();
-                let hash: Vec<Vec<u8>> = entries.iter().map(|entry| entry.hash.to_vec()).collect();
-                let body: Vec<Vec<u8>> = entries.iter().map(|entry| entry.body.clone()).collect();
-                let sql = "INSERT INTO earnest_log (seq, at, hash, body) \
-                           SELECT * FROM unnest($1, $2, $3, $4)";
-                let log = Statement::new(sql).with(seq, Type::INT8_ARRAY);
-                let log = log.with(at, Type::INT8_ARRAY).with(hash, Type::BYTEA_ARRAY);
-                self.run(&log.with(body, Type::BYTEA_ARRAY))
-            }
+            Part::Log(entries) => self.run(&insert_log(entries)),
             Part::Chains(rows) => {
                 self.run(&insert_chains(&rows.iter().collect::<Vec<&ChainRow>>()))
             }

@@ -5,19 +5,20 @@
 //! writer, exactly as with SQLite, and sees everything that was committed before. What another node
 //! committed meanwhile is learnt from the log. DESIGN.md says why this and not locks on every row.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use earnest_core::entry::KeyLine;
 use earnest_core::id::TransferId;
-use earnest_core::ledger::{AccountId, Hold, HoldState, Op};
+use earnest_core::ledger::{AccountId, Hold, Op};
 use earnest_core::time::Timestamp;
-use earnest_core::unit::{ListEntry, RowKey};
+use earnest_core::unit::RowKey;
 use foldhash::HashMap;
 use futures_util::future::{BoxFuture, FutureExt as _, join_all, join3};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
+use super::batch::{Pending, Statement, accounts_statement, rows_statements};
 use super::link::{Failure, Kind, Link, Server, Typed};
 use super::open::{MARK_MOVED, Opened, open};
 use super::pool::Pool;
@@ -26,10 +27,10 @@ use crate::backend::{
     Backend, Begun, Changed, CommitFault, Dirty, Fault, Foreign, KeyAddress, Recorded, Recovered,
     Want,
 };
-use crate::codec::{Numbers, encode, state_number};
-use crate::layer::{DirtyRow, Slot};
-use crate::moving::Raw;
-use crate::read::{AccountRow, ChainRow, LogEntry, Reader, Shelf, Snapshot, Source, opening};
+use crate::codec::{Numbers, encode};
+use crate::layer::Slot;
+use crate::moving::{Raw, RawEntry};
+use crate::read::{AccountRow, LogEntry, Reader, Shelf, Snapshot, Source, opening};
 use crate::{Head, OpenError, ReadError};
 
 /// What is known of another node's entries is learnt one by one up to so many; past that everything
@@ -86,17 +87,6 @@ pub(crate) struct Postgres {
     fetched: Fetched,
 }
 
-/// What a batch is going to write.
-#[derive(Default)]
-struct Pending {
-    words: Vec<(u64, String)>,
-    log: Vec<(i64, i64, [u8; 32], Vec<u8>)>,
-    keys: HashMap<KeyAddress, i64>,
-    opened: BTreeMap<TransferId, ChainRow>,
-    resolved: BTreeMap<TransferId, (HoldState, i64)>,
-    head: Option<Head>,
-}
-
 /// What was read ahead for the running batch; nobody changes it while the head is locked.
 #[derive(Default)]
 struct Fetched {
@@ -120,7 +110,7 @@ impl Postgres {
     }
 
     pub(crate) fn reader(&self) -> Reader {
-        Reader(std::sync::Arc::new(Shelf::Postgres(Pool::new(self.server.clone()))))
+        Reader(std::sync::Arc::new(Shelf::Postgres(Box::new(Pool::new(self.server.clone())))))
     }
 
     pub(crate) fn epoch(&self) -> &str {
@@ -304,7 +294,7 @@ impl Postgres {
     fn statements(&self, dirty: &Dirty<'_>) -> Vec<Statement> {
         let mut all = self.batch.statements();
         all.extend(accounts_statement(dirty));
-        all.extend(rows_statements(dirty, self));
+        all.extend(rows_statements(dirty, |word| self.number_of(word)));
         all.extend(self.batch.head_statement(self.words));
         all
     }
@@ -354,231 +344,6 @@ impl Locked {
             moved: get(now, 1)?,
         })
     }
-}
-
-/// A statement and its parameters.
-pub(super) struct Statement {
-    sql: &'static str,
-    params: Vec<(Box<dyn ToSql + Sync + Send>, Type)>,
-}
-
-impl Statement {
-    pub(super) fn new(sql: &'static str) -> Self {
-        Self { sql, params: Vec::new() }
-    }
-
-    pub(super) fn with(mut self, param: impl ToSql + Sync + Send + 'static, of: Type) -> Self {
-        self.params.push((Box::new(param), of));
-        self
-    }
-
-    pub(super) fn sql(&self) -> &'static str {
-        self.sql
-    }
-
-    pub(super) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        let mut typed: Vec<(&(dyn ToSql + Sync), Type)> = Vec::with_capacity(self.params.len());
-        for (param, of) in &self.params {
-            typed.push((param.as_ref(), of.clone()));
-        }
-        typed
-    }
-}
-
-impl Pending {
-    fn statements(&self) -> Vec<Statement> {
-        let mut all = Vec::new();
-        if !self.words.is_empty() {
-            let (no, text): (Vec<i64>, Vec<String>) =
-                self.words.iter().map(|(no, text)| (sql_number(*no), text.clone())).unzip();
-            let sql = "INSERT INTO earnest_words (no, text) SELECT * FROM unnest($1, $2)";
-            all.push(Statement::new(sql).with(no, Type::INT8_ARRAY).with(text, Type::TEXT_ARRAY));
-        }
-        let column = |of: fn(&(i64, i64, [u8; 32], Vec<u8>)) -> i64| -> Vec<i64> {
-            self.log.iter().map(of).collect()
-        };
-        let (seq, at) = (column(|line| line.0), column(|line| line.1));
-        let hash: Vec<Vec<u8>> = self.log.iter().map(|line| line.2.to_vec()).collect();
-        let body: Vec<Vec<u8>> = self.log.iter().map(|line| line.3.clone()).collect();
-        let sql = "INSERT INTO earnest_log (seq, at, hash, body) \
-                   SELECT * FROM unnest($1, $2, $3, $4)";
-        let log = Statement::new(sql).with(seq, Type::INT8_ARRAY).with(at, Type::INT8_ARRAY);
-        all.push(log.with(hash, Type::BYTEA_ARRAY).with(body, Type::BYTEA_ARRAY));
-        if !self.keys.is_empty() {
-            let (address, seq): (Vec<Vec<u8>>, Vec<i64>) =
-                self.keys.iter().map(|(address, seq)| (address.0.to_vec(), *seq)).unzip();
-            let sql = "INSERT INTO earnest_keys (address, seq) SELECT * FROM unnest($1, $2) \
-                       ON CONFLICT (address) DO UPDATE SET seq = excluded.seq";
-            let keys = Statement::new(sql).with(address, Type::BYTEA_ARRAY);
-            all.push(keys.with(seq, Type::INT8_ARRAY));
-        }
-        all.extend(self.hold_statements());
-        all
-    }
-
-    fn hold_statements(&self) -> Vec<Statement> {
-        let mut all = Vec::new();
-        if !self.opened.is_empty() {
-            all.push(insert_chains(&self.opened.values().collect::<Vec<_>>()));
-        }
-        if !self.resolved.is_empty() {
-            let ids: Vec<Vec<u8>> = self.resolved.keys().map(|id| id_bytes(*id)).collect();
-            let states: Vec<i16> = self.resolved.values().map(|(to, _)| small_state(*to)).collect();
-            let seqs: Vec<i64> = self.resolved.values().map(|(_, seq)| *seq).collect();
-            let sql = "UPDATE earnest_holds h SET state = n.state, resolved = n.resolved \
-                       FROM unnest($1, $2, $3) AS n (id, state, resolved) WHERE h.id = n.id";
-            let holds = Statement::new(sql).with(ids, Type::BYTEA_ARRAY);
-            all.push(holds.with(states, Type::INT2_ARRAY).with(seqs, Type::INT8_ARRAY));
-        }
-        all
-    }
-
-    fn head_statement(&self, words: u64) -> Option<Statement> {
-        let head = self.head?;
-        let taken = u64::try_from(self.words.len()).unwrap_or(u64::MAX);
-        let sql = "UPDATE earnest_head SET seq = $1, at = $2, hash = $3, words = $4 WHERE one = 1";
-        let statement = Statement::new(sql).with(sql_number(head.seq), Type::INT8);
-        let statement = statement.with(head.at.as_microsecond(), Type::INT8);
-        let statement = statement.with(head.hash.to_vec(), Type::BYTEA);
-        Some(statement.with(sql_number(words.saturating_add(taken)), Type::INT8))
-    }
-
-    fn chain(&mut self, op: &Op, seq: u64) {
-        let (state, opens) = match op {
-            Op::Move { .. } => (HoldState::Posted, true),
-            Op::Hold { .. } => (HoldState::Pending, true),
-            Op::Post { .. } => (HoldState::Posted, false),
-            Op::Void { .. } => (HoldState::Voided, false),
-        };
-        let id = op.id();
-        if opens {
-            self.opened.insert(id, ChainRow { id, state, opened: seq, resolved: None });
-        } else if let Some(chain) = self.opened.get_mut(&id) {
-            (chain.state, chain.resolved) = (state, Some(seq));
-        } else {
-            self.resolved.insert(id, (state, sql_number(seq)));
-        }
-    }
-}
-
-fn accounts_statement(dirty: &Dirty<'_>) -> Option<Statement> {
-    let row = |(id, slot): (&AccountId, &Slot)| AccountRow {
-        no: slot.no,
-        id: *id,
-        totals: slot.totals,
-        last_seq: slot.last_seq,
-    };
-    let mut rows: Vec<AccountRow> = dirty.accounts.iter().map(row).collect();
-    rows.sort_unstable_by_key(|row| row.no);
-    (!rows.is_empty()).then(|| insert_accounts(&rows.iter().collect::<Vec<_>>()))
-}
-
-/// Writes accounts, new ones and those that are there.
-pub(super) fn insert_accounts(rows: &[&AccountRow]) -> Statement {
-    let column = |of: fn(&AccountRow) -> i64| -> Vec<i64> { rows.iter().map(|r| of(r)).collect() };
-    let names: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
-    let sql = "INSERT INTO earnest_accounts (no, name, debits_pending, debits_posted, \
-               credits_pending, credits_posted, last_seq) \
-               SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7) \
-               ON CONFLICT (no) DO UPDATE SET debits_pending = excluded.debits_pending, \
-               debits_posted = excluded.debits_posted, credits_pending = excluded.credits_pending, \
-               credits_posted = excluded.credits_posted, last_seq = excluded.last_seq";
-    Statement::new(sql)
-        .with(column(|row| sql_number(row.no)), Type::INT8_ARRAY)
-        .with(names, Type::TEXT_ARRAY)
-        .with(column(|row| row.totals.debits_pending.get()), Type::INT8_ARRAY)
-        .with(column(|row| row.totals.debits_posted.get()), Type::INT8_ARRAY)
-        .with(column(|row| row.totals.credits_pending.get()), Type::INT8_ARRAY)
-        .with(column(|row| row.totals.credits_posted.get()), Type::INT8_ARRAY)
-        .with(column(|row| sql_number(row.last_seq)), Type::INT8_ARRAY)
-}
-
-/// Writes chains that are not there.
-pub(super) fn insert_chains(rows: &[&ChainRow]) -> Statement {
-    let ids: Vec<Vec<u8>> = rows.iter().map(|row| id_bytes(row.id)).collect();
-    let states: Vec<i16> = rows.iter().map(|row| small_state(row.state)).collect();
-    let opened: Vec<i64> = rows.iter().map(|row| sql_number(row.opened)).collect();
-    let resolved: Vec<Option<i64>> = rows.iter().map(|row| row.resolved.map(sql_number)).collect();
-    let sql = "INSERT INTO earnest_holds (id, state, opened, resolved) \
-               SELECT * FROM unnest($1, $2, $3, $4)";
-    let holds = Statement::new(sql).with(ids, Type::BYTEA_ARRAY);
-    let holds = holds.with(states, Type::INT2_ARRAY).with(opened, Type::INT8_ARRAY);
-    holds.with(resolved, Type::INT8_ARRAY)
-}
-
-fn id_bytes(id: TransferId) -> Vec<u8> {
-    id.value().to_be_bytes().to_vec()
-}
-
-fn small_state(state: HoldState) -> i16 {
-    i16::try_from(state_number(state)).unwrap_or(i16::MAX)
-}
-
-/// Places in lists, column by column.
-#[derive(Default)]
-struct Places {
-    list: Vec<i64>,
-    kind: Vec<i64>,
-    scope: Vec<Vec<u8>>,
-    at: Vec<Vec<u8>>,
-    id: Vec<Vec<u8>>,
-}
-
-impl Places {
-    fn push(&mut self, list: i64, kind: i64, entry: &ListEntry, id: &[u8]) {
-        self.list.push(list);
-        self.kind.push(kind);
-        self.scope.push(packed(&entry.scope));
-        self.at.push(packed(&entry.at));
-        self.id.push(id.to_vec());
-    }
-
-    fn statement(self, sql: &'static str) -> Option<Statement> {
-        if self.id.is_empty() {
-            return None;
-        }
-        let statement = Statement::new(sql).with(self.list, Type::INT8_ARRAY);
-        let statement = statement.with(self.kind, Type::INT8_ARRAY);
-        let statement = statement.with(self.scope, Type::BYTEA_ARRAY);
-        Some(statement.with(self.at, Type::BYTEA_ARRAY).with(self.id, Type::BYTEA_ARRAY))
-    }
-}
-
-fn rows_statements(dirty: &Dirty<'_>, numbers: &Postgres) -> Vec<Statement> {
-    let mut rows: Vec<(&RowKey, &DirtyRow)> = dirty.rows.iter().collect();
-    rows.sort_unstable_by_key(|(key, _)| *key);
-    let (mut kinds, mut ids, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut gone, mut new) = (Places::default(), Places::default());
-    for (key, row) in rows {
-        let (kind, id) = (numbers.number_of(key.kind), packed(&key.id));
-        let (left, entered) = row.moves();
-        for entry in left {
-            gone.push(numbers.number_of(entry.list), kind, entry, &id);
-        }
-        for entry in entered {
-            new.push(numbers.number_of(entry.list), kind, entry, &id);
-        }
-        kinds.push(kind);
-        ids.push(id);
-        bodies.push(row.bytes.clone());
-    }
-    let mut all = Vec::new();
-    if !ids.is_empty() {
-        let sql = "INSERT INTO earnest_rows (kind, id, body) SELECT * FROM unnest($1, $2, $3) \
-                   ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body";
-        let rows = Statement::new(sql).with(kinds, Type::INT8_ARRAY);
-        all.push(rows.with(ids, Type::BYTEA_ARRAY).with(bodies, Type::BYTEA_ARRAY));
-    }
-    all.extend(gone.statement(
-        "DELETE FROM earnest_lists l USING unnest($1, $2, $3, $4, $5) \
-         AS n (list, kind, scope, at, id) WHERE l.list = n.list AND l.kind = n.kind \
-         AND l.scope = n.scope AND l.at = n.at AND l.id = n.id",
-    ));
-    all.extend(new.statement(
-        "INSERT INTO earnest_lists (list, kind, scope, at, id) \
-         SELECT * FROM unnest($1, $2, $3, $4, $5)",
-    ));
-    all
 }
 
 impl Numbers for Postgres {
@@ -710,7 +475,8 @@ impl Backend for Postgres {
         let body = encode(unit.entry, unit.accounts, self)?;
         let entry = unit.entry;
         let seq = sql_number(entry.seq);
-        self.batch.log.push((seq, entry.at.as_microsecond(), unit.hash, body));
+        let at = entry.at.as_microsecond();
+        self.batch.log.push(RawEntry { seq: entry.seq, at, hash: unit.hash, body });
         if let Some(address) = unit.key {
             self.batch.keys.insert(address, seq);
         }
@@ -734,7 +500,7 @@ impl Backend for Postgres {
         let sent = link.wait(async {
             let mut sent: Vec<BoxFuture<'_, Result<(), tokio_postgres::Error>>> = Vec::new();
             for (statement, params) in statements.iter().zip(&typed) {
-                let ran = client.execute_typed(statement.sql, params);
+                let ran = client.execute_typed(statement.sql(), params);
                 sent.push(ran.map(|done| done.map(drop)).boxed());
             }
             sent.push(client.batch_execute("COMMIT").boxed());

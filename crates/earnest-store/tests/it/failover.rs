@@ -129,7 +129,7 @@ fn heavy_a_node_that_pauses_stops_nobody_for_long() {
         signal(&other, "STOP");
         for n in 0..5 {
             // One may be told that it waited in vain: then the server ended the other's session.
-            insist(&node, &Buy::new((round + 1 << 64) + n, 1, 1));
+            insist(&node, &Buy::new(((round + 1) << 64) + n, 1, 1));
             bought += 1;
         }
         signal(&other, "CONT");
