@@ -130,20 +130,14 @@ impl World {
         let ticking = clock.clone();
         let now =
             Arc::new(move || Timestamp::from_microsecond(ticking.load(Ordering::SeqCst)).unwrap());
-        let mut place = None;
-        let (mut options, folder) = match engine {
-            Engine::Memory => (Options::memory("simulated", now), None),
-            Engine::Postgres => {
-                let url = place.insert(Schema::fresh()).url();
-                let mut options = Options::server(url, "simulated", now);
-                options.server_clock = false;
-                (options, None)
-            }
-            Engine::Sqlite => {
-                let folder = tempfile::tempdir().unwrap();
-                (Options::file(folder.path().join("books.db"), "simulated", now), Some(folder))
-            }
+        let folder = (engine == Engine::Sqlite).then(|| tempfile::tempdir().unwrap());
+        let place = (engine == Engine::Postgres).then(Schema::fresh);
+        let mut options = match (&folder, &place) {
+            (Some(dir), _) => Options::file(dir.path().join("books.db"), "simulated", now),
+            (_, Some(place)) => Options::server(place.url(), "simulated", now),
+            _ => Options::memory("simulated", now),
         };
+        options.server_clock = false;
         // What a database with row locks needs is checked whatever the profile.
         options.check_lock_order = true;
         change(&mut options);

@@ -53,7 +53,7 @@ fn write_one_log(nodes: [Store; 2]) {
     }
 }
 
-/// INVARIANT: spend_within_caps. Whoever asks which node, a cap is one cap.
+/// Whoever asks which node, a cap is one cap.
 #[test]
 fn a_cap_holds_across_nodes() {
     let place = Schema::fresh();
