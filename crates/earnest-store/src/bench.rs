@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Options, Store};
 
+pub mod server;
+
 /// What failed, in words.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -127,11 +129,23 @@ pub fn engine(path: &Path, units: u64, in_flight: u64, owners: u64) -> Result<Ro
     let clock = Arc::new(Timestamp::now);
     let options = Options { check_lock_order: false, ..Options::file(path, "simulated", clock) };
     let store = Store::open(options)?;
+    let (took, cpu) = drive(std::slice::from_ref(&store), units, in_flight, owners)?;
+    store.close();
+    Ok(Round { units, took, cpu, bytes: std::fs::metadata(path)?.len() })
+}
+
+/// Carries out authorizations through these stores, each lane through the next of them.
+fn drive(
+    stores: &[Store],
+    units: u64,
+    in_flight: u64,
+    owners: u64,
+) -> Result<(Duration, Option<Duration>), BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let (start, cpu) = (Instant::now(), cpu_time());
     runtime.block_on(async {
         let mut lanes = tokio::task::JoinSet::new();
-        for lane in 0..in_flight {
+        for (lane, store) in (0..in_flight).zip(stores.iter().cycle()) {
             let store = store.clone();
             lanes.spawn(async move {
                 for n in (lane..units).step_by(usize::try_from(in_flight).unwrap_or(1)) {
@@ -145,10 +159,7 @@ pub fn engine(path: &Path, units: u64, in_flight: u64, owners: u64) -> Result<Ro
         }
         Ok::<(), BenchError>(())
     })?;
-    let took = start.elapsed();
-    let cpu = cpu_since(cpu);
-    store.close();
-    Ok(Round { units, took, cpu, bytes: std::fs::metadata(path)?.len() })
+    Ok((start.elapsed(), cpu_since(cpu)))
 }
 
 /// Every row of a database that the engine made, written again as it would be by hand: one

@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Parameters of a statement, each with its type, so that none has to be asked for.
-pub(super) type Typed<'a> = [(&'a (dyn ToSql + Sync), Type)];
+pub(crate) type Typed<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
 /// What drives the sockets. Its thread ends when the last connection goes.
 struct Io(Option<Runtime>);
@@ -91,7 +91,7 @@ impl Server {
         &self.place
     }
 
-    pub(super) fn connect(&self) -> Result<Link, Failure> {
+    pub(crate) fn connect(&self) -> Result<Link, Failure> {
         let connecting = async {
             // Both kinds of connection are driven alike; only their types differ.
             if self.config.get_ssl_mode() == SslMode::Disable {
@@ -189,7 +189,7 @@ fn client_config(root: Option<&str>, mode: SslMode) -> Result<rustls::ClientConf
 }
 
 /// A connection.
-pub(super) struct Link {
+pub(crate) struct Link {
     client: Client,
     handle: Handle,
     _io: Arc<Io>,
@@ -208,11 +208,11 @@ impl Link {
         wait(&self.handle, SILENCE, asked)
     }
 
-    pub(super) fn run(&self, sql: &str) -> Result<(), Failure> {
+    pub(crate) fn run(&self, sql: &str) -> Result<(), Failure> {
         self.wait(self.client.batch_execute(sql))
     }
 
-    pub(super) fn query(&self, sql: &str, params: &Typed<'_>) -> Result<Vec<Row>, Failure> {
+    pub(crate) fn query(&self, sql: &str, params: &Typed<'_>) -> Result<Vec<Row>, Failure> {
         self.wait(self.client.query_typed(sql, params))
     }
 
@@ -254,7 +254,7 @@ pub(super) fn blocking<T>(work: impl FnOnce() -> T) -> T {
 
 /// Why something did not go well.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server, or the way to it.
     Server(tokio_postgres::Error),
     /// No word for so long.

@@ -12,6 +12,8 @@ mod sink;
 mod write;
 
 pub(crate) use link::Server;
+#[cfg(feature = "bench")]
+pub(crate) use link::{Failure, Link};
 pub(crate) use pool::Pool;
 pub(crate) use sink::PostgresSink;
 pub(crate) use write::{Postgres, PostgresOptions};

@@ -22,7 +22,7 @@ use earnest_core::policy::{Limits, PolicySubject};
 use earnest_core::quote::body_digest;
 use earnest_core::time::{Timestamp, after};
 use earnest_core::voucher::Claims;
-use earnest_store::bench::{Comparison, cpu_time, engine_against_bare, hot_against_spread};
+use earnest_store::bench::{Comparison, cpu_time, engine_against_bare, hot_against_spread, server};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -50,6 +50,10 @@ pub struct Bench {
     /// Units of each side of a round of the engine.
     #[arg(long, default_value_t = 50_000)]
     pub units: u64,
+    /// Measures the engine on this PostgreSQL database instead, in schemas of its own that it drops
+    /// again: postgres://…
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
 }
 
 /// Runs the command.
@@ -58,7 +62,10 @@ pub async fn run(command: Bench, style: &Style) -> ExitCode {
         eprintln!("this is a debug build: build with --release for figures that mean something");
     }
     let dir = std::env::temp_dir().join(format!("earnest-bench-{}", crate::source::random_token()));
-    let measured = measure(&command, style, &dir).await;
+    let measured = match &command.database {
+        Some(url) => on_a_server(&command, url, style).await,
+        None => measure(&command, style, &dir).await,
+    };
     if let Err(why) = std::fs::remove_dir_all(&dir) {
         eprintln!("earnest: could not remove `{}`: {why}", dir.display());
     }
@@ -92,6 +99,32 @@ async fn measure(command: &Bench, style: &Style, dir: &Path) -> Result<(), Faile
             .await?;
     show(style, "one hot account / 10,000 accounts", 1.0, of_store(&compared?));
     Ok(())
+}
+
+/// The engine on a server. A database that commits more quickly than a disk
+/// does (`fsync=off`) makes batches worth less, and says nothing of one that keeps its word.
+async fn on_a_server(command: &Bench, url: &str, style: &Style) -> Result<(), Failed> {
+    let (url, style) = (url.to_owned(), style.clone());
+    let plan = server::Plan {
+        rounds: command.rounds,
+        units: command.units,
+        calls: command.units / 25,
+        in_flight: 1_000,
+    };
+    tokio::task::spawn_blocking(move || {
+        let spread = server::batched_against_calls(&url, plan, false)?;
+        let name = "PostgreSQL, 10,000 accounts: batches / one call per request on 8 connections";
+        show(&style, name, 10.0, of_store(&spread));
+        let hot = server::batched_against_calls(&url, plan, true)?;
+        let name = "PostgreSQL, one hot account: batches / one call per request on 8 connections";
+        show(&style, name, 50.0, of_store(&hot));
+        let hot = server::hot_against_spread(&url, plan)?;
+        show(&style, "PostgreSQL: one hot account / 10,000 accounts", 0.9, of_store(&hot));
+        let nodes = server::two_nodes_against_one(&url, plan)?;
+        show(&style, "PostgreSQL: two nodes / one node on the same cores", 0.8, of_store(&nodes));
+        Ok(())
+    })
+    .await?
 }
 
 /// A comparison, ready to be shown: the medians of both sides.
