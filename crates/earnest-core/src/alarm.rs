@@ -3,10 +3,11 @@
 
 /// Every kind of alarm, sorted. What watches for them can begin before the first one comes; a test
 /// compares the list with what the source emits.
-pub const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 19] = [
     "alarm.balance_differs",
     "alarm.capture_given_back",
     "alarm.capture_of_closed_intent",
+    "alarm.database_held",
     "alarm.dispute_money_withheld",
     "alarm.job_died",
     "alarm.lost_capture_unplaced",

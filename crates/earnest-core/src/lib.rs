@@ -55,6 +55,7 @@ pub mod settlement;
 mod shown;
 pub mod sign_in;
 pub mod signing;
+pub mod strain;
 pub mod suspense;
 pub mod tab;
 pub mod time;

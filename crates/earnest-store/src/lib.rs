@@ -47,7 +47,7 @@ pub use memory::Shared;
 pub use moving::Copied;
 pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
-    Reader, Snapshot, Step, TrialLine,
+    Reader, Snapshot, Step, Strain, TrialLine,
 };
 pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
 pub use store::{Clock, Options, Place, Store, Url, WriterLoad, arrive};

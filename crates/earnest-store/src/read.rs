@@ -531,6 +531,24 @@ pub(crate) enum Shelf {
     Postgres(Box<postgres::Pool>),
 }
 
+/// What others do to the database that the writer may have to wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strain {
+    /// How long the oldest transaction of anybody on the server is open, in seconds. While it is,
+    /// nothing that was written since can be cleared away.
+    pub oldest_seconds: u64,
+    /// How long the longest of those sessions has been idle that have a transaction open and do
+    /// nothing, in seconds: what they locked stays locked.
+    pub idle_seconds: u64,
+    /// How many sessions wait for a lock.
+    pub waiting: u64,
+    /// Whose the oldest transaction is, in words; empty where there is none.
+    pub who: String,
+    /// How long the write-ahead log of an SQLite file is, in bytes. It grows while anybody reads an
+    /// old state of the books.
+    pub log_bytes: u64,
+}
+
 impl Reader {
     /// Runs several reads against the books at one moment. Keep it short: while it runs, the
     /// write-ahead log cannot be folded, and books in memory cannot be written at all. Do not ask
@@ -556,6 +574,19 @@ impl Reader {
             Shelf::Memory(_) => (0, 0),
             Shelf::Sqlite(pool) => pool.lending(),
             Shelf::Postgres(pool) => pool.lending(),
+        }
+    }
+
+    /// What others do to the database that the writer may have to wait for. Books in memory have no
+    /// others.
+    ///
+    /// # Errors
+    /// [`ReadError::Unavailable`] when the database does not say.
+    pub fn strain(&self) -> Read<Strain> {
+        match self.0.as_ref() {
+            Shelf::Memory(_) => Ok(Strain::default()),
+            Shelf::Sqlite(pool) => pool.strain(),
+            Shelf::Postgres(pool) => pool.strain(),
         }
     }
 

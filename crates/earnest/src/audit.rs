@@ -35,6 +35,7 @@ use earnest_core::reversal::Reversal;
 use earnest_core::settlement::Settlement;
 use earnest_core::sign_in::{LoginLink, SignIn, SignIns};
 use earnest_core::signing::SealedKey;
+use earnest_core::strain::Strained;
 use earnest_core::suspense::Suspended;
 use earnest_core::tab::Tab;
 use earnest_core::time::Timestamp;
@@ -101,6 +102,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Acknowledged>()
         .kind::<Reconciliation>()
         .kind::<Scanned>()
+        .kind::<Strained>()
         .kind::<Quarantine>()
         .kind::<LostCapture>()
         .kind::<LostLine>()

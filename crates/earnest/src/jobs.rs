@@ -25,7 +25,7 @@ use crate::flight::{Errand, Piece, Room, drain, fly};
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
 use crate::flow::{
-    advisor, cash, hook, import, lost, origin, receipt, reversal, scan, settle, webhook,
+    advisor, cash, hook, import, lost, origin, receipt, reversal, scan, settle, strain, webhook,
 };
 use crate::signing;
 use crate::supervise::supervise;
@@ -46,7 +46,7 @@ type Job = fn(App, CancellationToken) -> BoxFuture<'static, ()>;
 /// Every job with its name. Each goes on apart from the others, at a pace of its own: a PayPal or an
 /// endpoint that does not answer delays its own calls and nothing else.
 #[rustfmt::skip]
-const JOBS: [(&str, Job); 14] = [
+const JOBS: [(&str, Job); 15] = [
     ("clock", |app, stop| Box::pin(async move { clock(&app, &stop).await })),
     ("expiry", |app, stop| Box::pin(async move { turns(&app, &stop, expire).await })),
     ("treasurer", |app, stop| Box::pin(async move { turns(&app, &stop, treasurer).await })),
@@ -55,6 +55,7 @@ const JOBS: [(&str, Job); 14] = [
     ("proofs", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, origins).await })),
     ("keys", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, reload).await })),
     ("clearing", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, hook::clear).await })),
+    ("strain", |app, stop| Box::pin(async move { paced(&app, &stop, ADVICE, strain::look).await })),
     ("advice", |app, stop| Box::pin(async move { paced(&app, &stop, ADVICE, advisor::look).await })),
     ("fan_out", |app, stop| Box::pin(async move { fan_out(&app, &stop).await })),
     (Calls::NAME, |app, stop| Box::pin(async move { fly::<Calls, _>(&app, &stop, app.wake.listen()).await })),

@@ -33,6 +33,7 @@ mod reports;
 mod reversals;
 mod settlements;
 mod sim;
+mod strain;
 mod treasurer;
 mod voids;
 mod walks;

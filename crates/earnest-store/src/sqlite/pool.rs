@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::open::{make_private_file, open_reader, sync_folder_of};
 use super::read::Connected;
 use crate::ReadError;
-use crate::read::Source;
+use crate::read::{Source, Strain};
 
 /// More would only wait for the same cores.
 const MOST: usize = 16;
@@ -72,6 +72,19 @@ impl Pool {
         let conn = open_reader(&self.path).map_err(unavailable)?;
         lent.connected = Some(Connected::new(conn));
         Ok(lent)
+    }
+
+    /// How long the write-ahead log is: it is cut to its soft bound whenever it is folded, and longer
+    /// only while somebody keeps it from that.
+    pub(crate) fn strain(&self) -> Result<Strain, ReadError> {
+        let mut name = self.path.clone().into_os_string();
+        name.push("-wal");
+        let log_bytes = match std::fs::metadata(&name) {
+            Ok(found) => found.len(),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(why) => return Err(ReadError::Unavailable(why.to_string())),
+        };
+        Ok(Strain { log_bytes, ..Strain::default() })
     }
 
     /// How many connections are out now, and how often one was lent so far.

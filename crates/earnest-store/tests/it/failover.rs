@@ -301,10 +301,15 @@ fn an_idle_transaction_stops_nobody_silently() {
     let refused = node.submit_blocking(Buy::new(1001, 1, 1)).unwrap_err();
     let SubmitError::Unavailable(why) = &refused else { panic!("{refused:?}") };
     assert!(why.contains("`forgotten`, idle in transaction"), "{why}");
-    // Reading goes on meanwhile.
+    // Reading goes on meanwhile, and says who it is; a batch was waited for, so seconds have passed.
     node.reader().head().unwrap();
+    let strain = node.reader().strain().unwrap();
+    assert!(strain.idle_seconds >= 1 && strain.oldest_seconds >= strain.idle_seconds, "{strain:?}");
+    assert!(strain.who.contains("`forgotten`, idle in transaction"), "{strain:?}");
     drop(keys);
     idle.wait().unwrap();
+    let strain = node.reader().strain().unwrap();
+    assert!(strain.idle_seconds == 0 && strain.who.is_empty(), "{strain:?}");
     assert!(node.submit_blocking(Buy::new(1001, 1, 1)).unwrap().first);
     assert_exactly(&node, &[1001]);
 }

@@ -143,6 +143,7 @@ fn the_write_ahead_log_stays_bounded() {
     assert!(matches!(&stopped, SubmitError::Unavailable(why) if why.contains("a reader keeps")));
     let length = fs::metadata(&wal).unwrap().len();
     assert!(length < (1 << 20) + (256 << 10), "{length} bytes");
+    assert_eq!(store.reader().strain().unwrap().log_bytes, length, "it is seen how long it is");
     // Reading goes on; and when they end, so does writing.
     assert!(store.reader().row::<Guard>(world::owner(1)).unwrap().is_some());
     reader.execute_batch("COMMIT").unwrap();

@@ -9,7 +9,7 @@ use earnest_core::intent::Intent;
 use earnest_core::reconcile::Reconciliation;
 use earnest_core::time::{Timestamp, seconds_between};
 use earnest_core::unit::Record;
-use earnest_store::{Cursor, ReadError, Reader, WriterLoad};
+use earnest_store::{Cursor, ReadError, Reader, Strain, WriterLoad};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -99,6 +99,10 @@ pub(super) struct Open {
     look_age: Gauge,
     comparison_age: Gauge,
     unexplained: Gauge,
+    strain_oldest: Gauge,
+    strain_idle: Gauge,
+    strain_waiting: Gauge,
+    strain_log: Gauge,
     read_at: Gauge,
     read_ms: Gauge,
     failures: prometheus_client::metrics::counter::Counter,
@@ -112,7 +116,7 @@ struct Waits {
     oldest_seconds: i64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Found {
     approvals: Waits,
     intents_open: Waits,
@@ -122,6 +126,7 @@ struct Found {
     look_age: i64,
     comparison_age: i64,
     unexplained: i64,
+    strain: Strain,
 }
 
 impl Open {
@@ -139,6 +144,10 @@ impl Open {
         to.register("paypal_look_age_seconds", "How long ago PayPal's records were last looked through whole", self.look_age.clone());
         to.register("reconciliation_age_seconds", "How long ago the books were last compared with PayPal's records, or began", self.comparison_age.clone());
         to.register("reconciliation_unexplained_lines", "Lines of that comparison that are not explained", self.unexplained.clone());
+        to.register("database_oldest_transaction_seconds", "How long the oldest transaction of anybody on the database's server is open", self.strain_oldest.clone());
+        to.register("database_idle_transaction_seconds", "How long the longest of those is idle that somebody left open", self.strain_idle.clone());
+        to.register("database_lock_waiters", "Sessions that wait for a lock", self.strain_waiting.clone());
+        to.register("database_log_bytes", "How long the write-ahead log of an SQLite file is", self.strain_log.clone());
         to.register("books_read_timestamp_seconds", "When the figures above were read", self.read_at.clone());
         to.register("books_read_milliseconds", "How long that took", self.read_ms.clone());
         to.register("books_read_failures", "How often the books could not be read for them", self.failures.clone());
@@ -184,6 +193,14 @@ impl Open {
         self.look_age.set(found.look_age);
         self.comparison_age.set(found.comparison_age);
         self.unexplained.set(found.unexplained);
+        for (figure, gauge) in [
+            (found.strain.oldest_seconds, &self.strain_oldest),
+            (found.strain.idle_seconds, &self.strain_idle),
+            (found.strain.waiting, &self.strain_waiting),
+            (found.strain.log_bytes, &self.strain_log),
+        ] {
+            gauge.set(i64::try_from(figure).unwrap_or(i64::MAX));
+        }
         self.read_at.set(now.as_second());
         self.read_ms.set(i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX));
     }
@@ -214,6 +231,7 @@ fn look(reader: &Reader, now: Timestamp) -> Result<Found, ReadError> {
             row.received_at
         })?,
         outgoing: outgoing(reader, now)?,
+        strain: reader.strain()?,
     })
 }
 

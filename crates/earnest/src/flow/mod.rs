@@ -21,5 +21,6 @@ pub mod scan;
 pub mod settle;
 pub mod share;
 pub mod sign_in;
+pub mod strain;
 pub mod vault;
 pub mod webhook;
