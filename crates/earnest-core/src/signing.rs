@@ -11,7 +11,9 @@ use crate::hook::Hook;
 use crate::jws::{Jwk, Purpose};
 use crate::problem::{Code, Refusal};
 use crate::time::{Timestamp, after};
-use crate::unit::{Effects, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{
+    Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
+};
 
 /// A signing key as it rests in the books.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ impl Record for SealedKey {
     }
 }
 
-/// Puts the first key of a purpose into the books.
+/// Puts the first key of a purpose into the books; of several nodes that begin at once, one does.
 #[derive(Clone, Debug)]
 pub struct KeepKey(pub SealedKey);
 
@@ -68,14 +70,27 @@ impl Unit for KeepKey {
     fn name(&self) -> &'static str {
         "signing_key.keep"
     }
+    fn key(&self) -> Option<Key> {
+        let name = self.0.jwk.purpose.typ().to_owned();
+        let fingerprint = Fingerprint::of(&[name.as_bytes()]);
+        Some(Key {
+            scope: "installation".to_owned(),
+            family: "first_signing_key",
+            name,
+            fingerprint,
+        })
+    }
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<SealedKey>(self.0.id());
         touches
     }
-    fn decide(&self, _: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
+    fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
-        effects.put(self.0.clone())?;
+        if view.key().bound().is_none() {
+            effects.bind(self.0.id());
+            effects.put(self.0.clone())?;
+        }
         Ok(effects)
     }
 }

@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use crate::backend::KeyAddress;
+use crate::postgres::snapshot_of_server;
 use crate::read::{ListRow, Snapshot};
 use crate::sqlite::snapshot_of_file;
-use crate::{Head, LogEntry, OpenError, ReadError, Reader};
+use crate::{Head, LogEntry, OpenError, Place, ReadError, Reader};
 use earnest_core::entry::{Entry, digest};
 use earnest_core::id::TransferId;
 use earnest_core::ledger::{self, AccountId, Books, Hold, HoldState, Op, Rejection, Totals};
@@ -134,6 +135,18 @@ impl Audit {
         })?;
         first.extend(found);
         Ok(first)
+    }
+
+    /// Audits books where they are, running or not, without writing to them.
+    ///
+    /// # Errors
+    /// See [`AuditError`]; [`OpenError::NoBooks`] where they are in memory.
+    pub fn run_at(self, place: &Place) -> Result<Vec<Finding>, AuditError> {
+        match place {
+            Place::File(path) => self.run_file(path),
+            Place::Server(url) => snapshot_of_server(url, |books| self.of(&Snapshot(books))),
+            Place::Memory | Place::Shared(_) => Err(OpenError::NoBooks(place.to_string()).into()),
+        }
     }
 
     fn of(mut self, books: &Snapshot<'_>) -> Result<Vec<Finding>, ReadError> {
@@ -261,10 +274,14 @@ impl Audit {
 /// # Errors
 /// See [`AuditError`].
 pub fn look<T>(
-    path: impl AsRef<Path>,
+    place: &Place,
     read: impl FnOnce(&Snapshot<'_>) -> Result<T, ReadError>,
 ) -> Result<T, AuditError> {
-    snapshot_of_file(path.as_ref(), |books, _| read(&Snapshot(books)))
+    match place {
+        Place::File(path) => snapshot_of_file(path, |books, _| read(&Snapshot(books))),
+        Place::Server(url) => snapshot_of_server(url, |books| read(&Snapshot(books))),
+        Place::Memory | Place::Shared(_) => Err(OpenError::NoBooks(place.to_string()).into()),
+    }
 }
 
 const fn finding(invariant: &'static str, detail: String) -> Finding {

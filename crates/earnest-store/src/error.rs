@@ -54,6 +54,9 @@ pub enum OpenError {
     /// A copy of somebody's books that is not whole, or was not declared to be the books.
     #[error("`{}` holds a copy in the making; `earnest migrate` ends or repeats it", .0.display())]
     Arriving(PathBuf),
+    /// Nobody keeps books there.
+    #[error("there are no books at {0}")]
+    NoBooks(String),
     /// Books are only moved to where there are none.
     #[error("there are books at `{0}` already")]
     NotEmpty(String),

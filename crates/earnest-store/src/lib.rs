@@ -41,17 +41,20 @@ mod read;
 mod sqlite;
 mod store;
 mod sums;
+mod url;
 
 pub use error::{MoveError, OpenError, ReadError, SubmitError};
 pub use memory::Shared;
 pub use moving::Copied;
+pub use postgres::Apart;
 pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, Strain, TrialLine,
 };
 pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
-pub use store::{Clock, Options, Place, Store, Url, WriterLoad, arrive};
+pub use store::{Clock, Options, Place, Store, WriterLoad, arrive};
 pub use sums::{Net, Sums};
+pub use url::Url;
 
 /// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

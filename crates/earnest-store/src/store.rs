@@ -17,7 +17,7 @@ use crate::memory::{Memory, Shared};
 use crate::moving::{Copied, Sink};
 use crate::postgres::{Postgres, PostgresOptions, PostgresSink, Server};
 use crate::sqlite::{Sqlite, SqliteOptions, SqliteSink};
-use crate::{MoveError, OpenError, ReadError, Reader, SubmitError, Sums};
+use crate::{MoveError, OpenError, ReadError, Reader, SubmitError, Sums, Url};
 
 /// Where `now` comes from; the program's clock, or a test's.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -35,14 +35,13 @@ pub enum Place {
     Server(Url),
 }
 
-/// The address of a database, password included: shown without it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Url(pub String);
-
-impl std::fmt::Debug for Url {
+impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = Server::parse(&self.0).map(|server| server.place().to_owned());
-        f.write_str(place.as_deref().unwrap_or("postgres://…"))
+        match self {
+            Self::Memory | Self::Shared(_) => f.write_str("memory"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Server(url) => write!(f, "{url}"),
+        }
     }
 }
 
@@ -100,10 +99,11 @@ impl Options {
 
     /// Books on a PostgreSQL server.
     pub fn server(url: &str, mode: &str, clock: Clock) -> Self {
-        Self::new(Place::Server(Url(url.to_owned())), mode, clock)
+        Self::new(Place::Server(Url::unread(url)), mode, clock)
     }
 
-    fn new(place: Place, mode: &str, clock: Clock) -> Self {
+    /// Books at any place.
+    pub fn new(place: Place, mode: &str, clock: Clock) -> Self {
         Self {
             place,
             mode: mode.to_owned(),
@@ -206,7 +206,7 @@ impl Store {
                 Self::start(sqlite, reader, epoch, &options)
             }
             Place::Server(url) => {
-                let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+                let server = Server::parse(url.expose()).map_err(OpenError::Address)?;
                 let postgres = Postgres::open(server, PostgresOptions::of(&options))?;
                 let reader = postgres.reader();
                 let epoch = postgres.epoch().to_owned();
@@ -358,7 +358,7 @@ impl Store {
                 (Box::new(sink), path.display().to_string())
             }
             Place::Server(url) => {
-                let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+                let server = Server::parse(url.expose()).map_err(OpenError::Address)?;
                 let sink = PostgresSink::begin(&server, &PostgresOptions::of(options))?;
                 (Box::new(sink), server.place().to_owned())
             }
@@ -406,7 +406,7 @@ pub fn arrive(to: &Options) -> Result<(), MoveError> {
         Place::Memory | Place::Shared(_) => Ok(()),
         Place::File(path) => SqliteSink::resume(path, &SqliteOptions::of(to))?.arrive(),
         Place::Server(url) => {
-            let server = Server::parse(&url.0).map_err(OpenError::Address)?;
+            let server = Server::parse(url.expose()).map_err(OpenError::Address)?;
             PostgresSink::resume(&server, &PostgresOptions::of(to))?.arrive()
         }
     };

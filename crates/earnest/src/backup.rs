@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use earnest_core::time::Timestamp;
 use earnest_store::audit::AuditError;
-use earnest_store::{About, ReadError};
+use earnest_store::{About, Place, ReadError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -117,26 +117,27 @@ const CONTAINS: &str = "Who bought what, from whom and for how much, and referen
     accounts at PayPal: keep it as you keep the books. Keys of parties are hashed; signing keys, \
     webhook secrets and nothing else are sealed with the key file, which is not in here.";
 
-/// Copies the books of a data folder, running or not, to a new folder.
+/// Copies books, running or not, in a file or a database, to a new folder.
 ///
 /// # Errors
 /// [`BackupError`]; nothing is left under the new folder's name then.
 pub fn take(
-    data: &Path,
+    books: &Place,
     key_file: Option<&Path>,
     to: &Path,
     now: Timestamp,
 ) -> Result<Manifest, BackupError> {
-    let books = data.join(BOOKS);
-    if !books.exists() {
-        return Err(BackupError::file(&books, "there are no books"));
+    if let Place::File(path) = books
+        && !path.exists()
+    {
+        return Err(BackupError::file(path, "there are no books"));
     }
     if to.exists() {
         return Err(BackupError::Exists(to.to_owned()));
     }
     let partial = partial_of(to);
     make_folder(&partial)?;
-    let made = fill(&books, key_file, &partial, now).and_then(|manifest| {
+    let made = fill(books, key_file, &partial, now).and_then(|manifest| {
         std::fs::rename(&partial, to).map_err(|why| BackupError::file(to, why))?;
         sync_folder(to.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
         Ok(manifest)
@@ -168,7 +169,7 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), BackupError> {
 }
 
 fn fill(
-    books: &Path,
+    books: &Place,
     key_file: Option<&Path>,
     folder: &Path,
     now: Timestamp,

@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 use earnest_core::settings::Settings;
 use earnest_paypal::{Mode, Secret};
+use earnest_store::{Place, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::app::WebhookCheck;
+use crate::backup::BOOKS;
 use crate::front::{FrontConfig, FrontFile};
 use crate::limits::Limits;
 use crate::models::{self, ModelsFile};
+use crate::restore::SEAL_KEY;
 use crate::watch::WatchFile;
 
 /// Why settings cannot be used.
@@ -69,6 +72,10 @@ pub struct Server {
 pub struct Data {
     /// `./earnest-data` unless said.
     pub dir: Option<PathBuf>,
+    /// A PostgreSQL database for the books, without its password; a file in `dir` unless said.
+    pub database: Option<String>,
+    /// A file that holds the database's password.
+    pub database_password_file: Option<PathBuf>,
     /// The key-encryption key; `<dir>/seal.key` unless said.
     pub key_file: Option<PathBuf>,
 }
@@ -102,8 +109,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where people and sellers reach this Earnest; found from the listener unless said.
     pub public_url: Option<String>,
-    /// Where the books are; `None` keeps them in memory.
+    /// Where everything local is, the books too unless they are in a database; `None` keeps nothing.
     pub data: Option<PathBuf>,
+    /// The PostgreSQL database of the books, where they are in one.
+    pub database: Option<Url>,
     /// The key-encryption key.
     pub key_file: Option<PathBuf>,
     /// Which PayPal.
@@ -141,6 +150,8 @@ pub struct Overrides {
     pub public_url: Option<String>,
     /// Where the books are.
     pub data: Option<PathBuf>,
+    /// The PostgreSQL database of the books.
+    pub database: Option<Url>,
     /// The key-encryption key.
     pub key_file: Option<PathBuf>,
     /// The REST app's client id.
@@ -169,12 +180,27 @@ impl Config {
         self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DIR))
     }
 
+    /// Where the books are.
+    pub fn books(&self) -> Place {
+        match (&self.database, &self.data) {
+            (Some(url), _) => Place::Server(url.clone()),
+            (None, Some(dir)) => Place::File(dir.join(BOOKS)),
+            (None, None) => Place::Memory,
+        }
+    }
+
+    /// The key file, where there is one: said, or in the data folder.
+    pub fn seal_key(&self) -> Option<PathBuf> {
+        self.key_file.clone().or_else(|| self.data.as_ref().map(|dir| dir.join(SEAL_KEY)))
+    }
+
     /// Everything simulated, on a free port, books in memory: for tests and demonstrations.
     pub fn simulated() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             public_url: None,
             data: None,
+            database: None,
             key_file: None,
             mode: Mode::Simulated,
             client_id: None,
@@ -210,6 +236,14 @@ impl Config {
                        the client id and secret of the account that is to be paid";
             return Err(ConfigError::Value(why.to_owned()));
         }
+        let database = database(&overrides, &file.data)?;
+        let public_url = overrides.public_url.or(file.server.public_url);
+        if mode != Mode::Simulated && database.is_some() && public_url.is_none() {
+            // Found from where a node listens, each would issue under a name of its own.
+            let why = "[server]: `public_url` is needed where the books are in a database: all \
+                       nodes sign under the same name";
+            return Err(ConfigError::Value(why.to_owned()));
+        }
         let data = overrides.data.or(file.data.dir).unwrap_or_else(|| PathBuf::from(DATA_DIR));
         let secret = match (overrides.secret, &file.paypal.secret_file) {
             (Some(secret), _) => Some(secret),
@@ -219,7 +253,8 @@ impl Config {
         let listen = overrides.listen.or(file.server.listen);
         Ok(Self {
             listen: listen.unwrap_or_else(self::listen),
-            public_url: overrides.public_url.or(file.server.public_url),
+            public_url,
+            database,
             key_file: overrides.key_file.or(file.data.key_file),
             data: Some(data),
             mode,
@@ -234,6 +269,29 @@ impl Config {
             settings: settings(mode, file.rules)?,
             limits: limits(file.limits)?,
         })
+    }
+}
+
+/// The database of the books: of the flags and the environment, or of the files with its password.
+fn database(overrides: &Overrides, file: &Data) -> Result<Option<Url>, ConfigError> {
+    let wrong = |why: &str| ConfigError::Value(format!("[data]: `database`: {why}"));
+    let said = match (&overrides.database, &file.database) {
+        (Some(url), _) => Some(url.clone()),
+        (None, Some(text)) => {
+            let url = Url::parse(text).map_err(|why| wrong(&why))?;
+            if url.has_password() {
+                let why = "its password belongs in the file that `database_password_file` names";
+                return Err(wrong(why));
+            }
+            Some(url)
+        }
+        (None, None) => None,
+    };
+    match (said, &file.database_password_file) {
+        (Some(url), Some(path)) if !url.has_password() => {
+            Ok(Some(url.with_password(read_secret(path)?.expose())))
+        }
+        (said, _) => Ok(said),
     }
 }
 

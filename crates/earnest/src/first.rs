@@ -57,15 +57,24 @@ fn failed(why: impl std::fmt::Display) -> StartError {
     StartError::Provision(why.to_string())
 }
 
-/// One operator, owner, agent and seller, made once; their keys stand in `dev-keys.json`.
+/// One operator, owner, agent and seller, made once; their keys stand in `dev-keys.json`. None where
+/// another node of a shared database made them, and its file is not here.
 ///
 /// # Errors
 /// [`StartError::Provision`].
-pub async fn provision(app: &App, data: Option<&Path>) -> Result<DevKeys, StartError> {
+pub async fn provision(
+    app: &App,
+    data: Option<&Path>,
+    shared: bool,
+) -> Result<Option<DevKeys>, StartError> {
     let path = data.map(|dir| dir.join("dev-keys.json"));
     let kept = path.as_deref().map(read).transpose()?.flatten();
     let keys = match kept {
         Some(text) => serde_json::from_str(&text).map_err(failed)?,
+        None if shared && has_operator(app)? => {
+            tracing::warn!("no dev-keys.json here: it is in the data folder of the first node");
+            return Ok(None);
+        }
         None => {
             let keys = draw(app);
             if let Some(path) = &path {
@@ -76,7 +85,13 @@ pub async fn provision(app: &App, data: Option<&Path>) -> Result<DevKeys, StartE
         }
     };
     make(app, &keys).await?;
-    Ok(keys)
+    Ok(Some(keys))
+}
+
+/// Whether somebody has a key of the operator's.
+fn has_operator(app: &App) -> Result<bool, StartError> {
+    let known = app.store.reader().list::<ApiKey>("keys", "operator", None, 1, true);
+    Ok(!known.map_err(failed)?.items.is_empty())
 }
 
 fn draw(app: &App) -> DevKeys {
@@ -143,8 +158,7 @@ async fn add(app: &App, of: Principal, secret: &Secret, label: &str) -> Result<(
 /// # Errors
 /// [`StartError::Provision`].
 pub async fn first_operator(app: &App, data: Option<&Path>) -> Result<(), StartError> {
-    let known = app.store.reader().list::<ApiKey>("keys", "operator", None, 1, true);
-    if !known.map_err(failed)?.items.is_empty() {
+    if has_operator(app)? {
         return Ok(());
     }
     let Some(path) = data.map(|dir| dir.join("operator.key")) else { return Ok(()) };

@@ -7,9 +7,11 @@
 use std::path::{Path, PathBuf};
 
 use earnest_core::hook::Hook;
+use earnest_core::lease::Lease;
 use earnest_core::signing::{Change, Reseal, Sealed, SealedKey};
+use earnest_core::time::Timestamp;
 use earnest_core::unit::Record;
-use earnest_store::{OpenError, Options, ReadError, Store};
+use earnest_store::{OpenError, Options, Place, ReadError, Store};
 
 use crate::sealed::{SealError, Sealer, make_key_file, next_file};
 use crate::source::Clock;
@@ -23,6 +25,14 @@ pub enum ResealError {
     /// The books are in use, or cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A node works on the database, and would not open what is sealed anew.
+    #[error("a node runs on these books: it holds `{name}` until {until}")]
+    Running {
+        /// What it does.
+        name: String,
+        /// Until when it says so.
+        until: Timestamp,
+    },
     /// A key file cannot be read, or does not open a secret.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -61,12 +71,13 @@ pub struct Resealed {
     pub old: PathBuf,
 }
 
-/// Replaces the key file of books that nobody has open.
+/// Replaces the key file of books that nobody has open. Books in a file are held meanwhile; a database
+/// cannot be, and it is refused while any node there holds a lease.
 ///
 /// # Errors
 /// [`ResealError`]; running it again goes on.
 pub fn reseal(
-    books: &Path,
+    books: &Place,
     mode: &str,
     key_file: &Path,
     clock: Clock,
@@ -76,7 +87,15 @@ pub fn reseal(
         path: path.to_owned(),
         why: why.to_string(),
     };
-    let store = Store::open(Options::file(books, mode, clock))?;
+    let now = clock();
+    let store = Store::open(Options::new(books.clone(), mode, clock))?;
+    if let Place::Server(_) = books {
+        let leases = store.reader().every::<Lease>();
+        let leases = leases.map_err(|why| ResealError::Books(why.to_string()))?;
+        if let Some(lease) = leases.into_iter().find(|lease| lease.until > now) {
+            return Err(ResealError::Running { name: lease.name, until: lease.until });
+        }
+    }
     let next = next_file(key_file);
     let old = kept_name(key_file)?;
     if !next.exists() {

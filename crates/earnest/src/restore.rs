@@ -1,4 +1,4 @@
-//! Making a data folder from a backup. What comes of it is quarantined: see [`earnest_core::quarantine`].
+//! Making a data folder, or the books of an empty database, from a backup. What comes of it is quarantined: see [`earnest_core::quarantine`].
 //!
 //! Everything is made ready in a folder beside, and takes its name in one step at the end. A restore
 //! that was cut off before leaves a folder whose name ends in `.partial`, worth nothing, and is begun
@@ -14,7 +14,9 @@ use earnest_core::quarantine::{
 };
 use earnest_core::signing::SealedKey;
 use earnest_store::audit::AuditError;
-use earnest_store::{Cursor, OpenError, Options, Reader, Store, SubmitError};
+use earnest_store::{
+    Cursor, MoveError, OpenError, Options, Place, Reader, Store, SubmitError, Url,
+};
 
 use crate::backup::{self, BOOKS, BackupError, Manifest};
 use crate::sealed::{SealError, Sealer};
@@ -43,6 +45,12 @@ pub enum RestoreError {
     /// The data folder holds something.
     #[error("`{}` is not empty", .0.display())]
     NotEmpty(PathBuf),
+    /// The database holds books.
+    #[error("there are books at {0} already")]
+    Occupied(String),
+    /// The data folder's key file is not the backup's.
+    #[error("`{}` is another key file than that of the backup", .0.display())]
+    OtherKeyThere(PathBuf),
     /// What is sealed in the backup does not open.
     #[error("the key file does not open what is sealed in the backup: {0}")]
     Key(#[from] SealError),
@@ -96,6 +104,8 @@ pub struct Plan<'a> {
     pub from: &'a Path,
     /// The data folder.
     pub data: &'a Path,
+    /// The database that the books go to, where they do not go to the data folder.
+    pub database: Option<&'a Url>,
     /// The mode of the settings: the books of one are never another's.
     pub mode: &'a str,
     /// The key file that opens what is sealed; `seal.key` of the old data folder where none is named.
@@ -125,6 +135,64 @@ pub struct Restored {
 /// [`RestoreError`]; the data folder is as it was then, but for [`RestoreError::Stranded`], which
 /// names both.
 pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
+    match plan.database {
+        None => into_folder(plan),
+        Some(url) => into_database(plan, url),
+    }
+}
+
+/// The backup's manifest, if it counts and is of this mode.
+fn manifest_of(plan: &Plan<'_>) -> Result<Manifest, RestoreError> {
+    let manifest = backup::verify(plan.from)?;
+    if manifest.mode != plan.mode {
+        let (found, asked) = (manifest.mode.clone(), plan.mode.to_owned());
+        return Err(RestoreError::OtherMode { found, asked });
+    }
+    Ok(manifest)
+}
+
+/// Made ready in a folder as any restore, then moved whole to where there are no books yet. The data
+/// folder only gets the key file, if it has none.
+fn into_database(plan: &Plan<'_>, url: &Url) -> Result<Restored, RestoreError> {
+    let manifest = manifest_of(plan)?;
+    let key_file = key_file(plan)?;
+    let own = plan.data.join(SEAL_KEY);
+    let put_key = !plan.key_stays && own != key_file;
+    if put_key && own.exists() && Sealer::alone(&own)?.print() != Sealer::alone(&key_file)?.print()
+    {
+        return Err(RestoreError::OtherKeyThere(own));
+    }
+    let partial = backup::partial_of(plan.data);
+    backup::make_folder(&partial)?;
+    let made = fill(plan, &manifest, None, &key_file, &partial).and_then(|quarantine| {
+        move_to(plan, url, &partial.join(BOOKS), &quarantine.epoch)?;
+        Ok(quarantine)
+    });
+    // The books in it are marked as moved, or worth nothing.
+    let _ = std::fs::remove_dir_all(&partial);
+    let quarantine = made?;
+    if put_key && !own.exists() {
+        backup::make_folder(plan.data)?;
+        let copied = earnest_store::copy_private(&key_file, &own);
+        copied.map_err(|why| BackupError::file(&own, why))?;
+    }
+    Ok(Restored { manifest, quarantine, aside: None })
+}
+
+fn move_to(plan: &Plan<'_>, url: &Url, books: &Path, epoch: &str) -> Result<(), RestoreError> {
+    let store = Store::open(Options::file(books, plan.mode, plan.clock.clone()))?;
+    let to = Place::Server(url.clone());
+    let to = Options { epoch: epoch.to_owned(), ..Options::new(to, plan.mode, plan.clock.clone()) };
+    let moved = store.move_to(&to);
+    store.close();
+    moved.map(drop).map_err(|why| match why {
+        MoveError::Open(OpenError::NotEmpty(place)) => RestoreError::Occupied(place),
+        MoveError::Open(why) => why.into(),
+        MoveError::Failed(why) => RestoreError::Books(why),
+    })
+}
+
+fn into_folder(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
     let occupied = is_occupied(plan.data)?;
     if occupied && !plan.force {
         return Err(RestoreError::NotEmpty(plan.data.to_owned()));
@@ -134,11 +202,7 @@ pub fn restore(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
         true => Some(earnest_store::hold_place(plan.data.join(BOOKS))?),
         false => None,
     };
-    let manifest = backup::verify(plan.from)?;
-    if manifest.mode != plan.mode {
-        let (found, asked) = (manifest.mode.clone(), plan.mode.to_owned());
-        return Err(RestoreError::OtherMode { found, asked });
-    }
+    let manifest = manifest_of(plan)?;
     let replaced = if occupied { epoch_there(plan.data) } else { None };
     let key_file = key_file(plan)?;
     let partial = backup::partial_of(plan.data);

@@ -7,7 +7,7 @@ use earnest_core::id::OwnerId;
 use earnest_core::vault::VaultState;
 use earnest_paypal::webhooks::CertStore;
 use earnest_paypal::{Client, Mode, Resource, Secret, Timeouts, webhooks};
-use earnest_store::{Options, Store};
+use earnest_store::{Options, Place, Store};
 use paypal_sim::{Sim, SimConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -59,6 +59,18 @@ pub enum StartError {
     /// The door for MCP cannot be made.
     #[error("MCP: {0}")]
     Mcp(String),
+    /// The books have signing keys, and the file that opens them is not here, or is another.
+    #[error(
+        "`{}` {why}: every node on one database needs the key file of the node that made the books; \
+         copy it from there, and in simulated mode `dev-keys.json` too",
+        path.display()
+    )]
+    SharedKey {
+        /// Where it is looked for.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// The first parties could not be made.
     #[error("cannot set up development keys: {0}")]
     Provision(String),
@@ -87,6 +99,9 @@ pub struct Running {
 pub struct Start {
     /// Where `now` comes from.
     pub clock: Clock,
+    /// Whether units go by the clock of the database, where the books are in one; tests that
+    /// control the clock have one only.
+    pub server_clock: bool,
     /// Whether the jobs run by themselves; tests that control the clock run them by hand.
     pub jobs: bool,
     /// How the simulator is set up, where this process runs it.
@@ -108,6 +123,7 @@ impl Default for Start {
     fn default() -> Self {
         Self {
             clock: machine_clock(),
+            server_clock: true,
             jobs: true,
             sim: SimConfig::default(),
             heartbeat: None,
@@ -195,7 +211,9 @@ impl Running {
             (self.figures_address, self.figures) = (Some(address), Some(server));
         }
         match config.mode {
-            Mode::Simulated if app.allow_loopback => self.dev = Some(provision(app, data).await?),
+            Mode::Simulated if app.allow_loopback => {
+                self.dev = provision(app, data, config.database.is_some()).await?;
+            }
             _ => first_operator(app, data).await?,
         }
         // Before anything can move: what PayPal had until now is the opening balance.
@@ -270,8 +288,14 @@ async fn app(
     start: Start,
     paypal: &earnest_paypal::Config,
 ) -> Result<App, StartError> {
-    let sealer = sealer(config)?;
-    let keys = signing::keys(&store, &sealer, (start.clock)()).await?;
+    let sealer = sealer(config, &store)?;
+    let keys = signing::keys(&store, &sealer, (start.clock)()).await;
+    let keys = keys.map_err(|why| match (why, config.seal_key()) {
+        (sealed::SealError::OtherKey, Some(path)) if config.database.is_some() => {
+            StartError::SharedKey { path, why: "is not the key file of these books" }
+        }
+        (why, _) => why.into(),
+    })?;
     // Play money does not make a port safe: beyond loopback nobody is given keys or a way in.
     let alone = config.mode == Mode::Simulated && address.ip().is_loopback();
     let reach = if alone { Reach::Loopback } else { Reach::Public };
@@ -344,11 +368,9 @@ fn make_folder(path: &Path) -> Result<(), StartError> {
 
 fn options(config: &Config, start: &Start) -> Options {
     let (mode, clock) = (config.mode.as_str(), start.clock.clone());
-    let mut options = match &config.data {
-        Some(dir) => Options::file(dir.join("earnest.db"), mode, clock),
-        None => Options::memory(mode, clock),
-    };
-    if config.data.is_some() {
+    let mut options = Options::new(config.books(), mode, clock);
+    options.server_clock = start.server_clock;
+    if options.place != Place::Memory {
         // Random, so that no two installations share an invoice id at PayPal.
         options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
     }
@@ -365,13 +387,14 @@ async fn open_store(options: Options) -> Result<Store, StartError> {
     Ok(opened?)
 }
 
-/// The key file: said, or beside the books; books in memory need none.
-fn sealer(config: &Config) -> Result<sealed::Sealer, StartError> {
-    Ok(match (&config.key_file, &config.data) {
-        (Some(path), _) => sealed::Sealer::open(path)?,
-        (None, Some(dir)) => sealed::Sealer::open(&dir.join("seal.key"))?,
-        (None, None) => sealed::Sealer::throw_away(),
-    })
+/// The key file: said, or in the data folder; what keeps nothing needs none.
+fn sealer(config: &Config, store: &Store) -> Result<sealed::Sealer, StartError> {
+    let Some(path) = config.seal_key() else { return Ok(sealed::Sealer::throw_away()) };
+    // A new one would open nothing of what another node sealed.
+    if config.database.is_some() && !path.exists() && !signing::rows(store)?.is_empty() {
+        return Err(StartError::SharedKey { path, why: "is missing" });
+    }
+    Ok(sealed::Sealer::open(&path)?)
 }
 
 /// The PayPal to speak to: a simulator of our own, one that runs already, or PayPal itself.

@@ -146,6 +146,13 @@ impl Parts {
     }
 }
 
+/// Host and database of a URL, and whether it is one at all; says nothing of who and with what
+/// password.
+pub(crate) fn place_of_url(url: &str) -> Result<String, String> {
+    let config: Config = Parts::of(url)?.url.parse().map_err(|why| text(&why))?;
+    Ok(place_of(&config))
+}
+
 fn is_beside(host: &tokio_postgres::config::Host) -> bool {
     match host {
         tokio_postgres::config::Host::Tcp(name) => {
@@ -299,16 +306,20 @@ impl Failure {
         }
     }
 
+    /// The code the server gave, where it gave one.
+    pub(super) fn state(&self) -> Option<&SqlState> {
+        let Self::Server(error) = self else { return None };
+        error.code()
+    }
+
     /// Whether the server said that it gave up waiting for a lock.
     pub(super) fn waited_in_vain(&self) -> bool {
-        let Self::Server(error) = self else { return false };
-        error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+        self.state() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
     /// Whether a failed transaction is all that it says: what failed before is the reason.
     pub(super) fn is_an_echo(&self) -> bool {
-        let Self::Server(error) = self else { return false };
-        error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
+        self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Opened {
 }
 
 /// The latest schema that this version knows.
-fn known_schema() -> i64 {
+pub(super) fn known_schema() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 

@@ -94,6 +94,14 @@ impl Linked {
 
     /// Runs reads that see one moment.
     pub(super) fn at_one_moment<T>(&self, read: impl FnOnce(&dyn Source) -> Read<T>) -> Read<T> {
+        self.in_one_moment(|books| read(books))
+    }
+
+    /// As [`Linked::at_one_moment`], for reads of what is stored as it is.
+    pub(super) fn in_one_moment<T, E>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, E>,
+    ) -> Result<T, E> {
         self.moment.set(Moment::Wanted);
         let answer = read(self);
         if self.moment.replace(Moment::Loose) == Moment::Inside {

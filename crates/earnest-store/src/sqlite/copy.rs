@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::open::{self, known_schema, make_private_file, sync_folder_of};
 use super::{Pool, read};
 use crate::audit::AuditError;
-use crate::{Head, OpenError, ReadError};
+use crate::{Head, OpenError, Place, ReadError};
 
 /// What a database says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +53,19 @@ pub fn about(path: impl AsRef<Path>) -> Result<About, AuditError> {
     Ok(About { mode, epoch, schema, head, first })
 }
 
-/// Copies the database at `from`, as it stands and while it is written, to a new file.
+/// Copies books, as they stand and while they are written, to a new SQLite file.
 ///
 /// # Errors
-/// [`ReadError::Unavailable`] when `to` exists or cannot be written, or `from` cannot be read.
-pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), ReadError> {
-    Pool::new(from.as_ref().to_owned()).backup_to(to.as_ref())
+/// [`ReadError::Unavailable`] when `to` exists or cannot be written, `from` cannot be read or is
+/// memory.
+pub fn copy(from: &Place, to: impl AsRef<Path>) -> Result<(), ReadError> {
+    match from {
+        Place::File(path) => Pool::new(path.clone()).backup_to(to.as_ref()),
+        Place::Server(url) => crate::postgres::copy_of_server(url, to.as_ref()),
+        Place::Memory | Place::Shared(_) => {
+            Err(ReadError::Unavailable("books in memory cannot be copied".to_owned()))
+        }
+    }
 }
 
 /// Gives a database that nobody has open another epoch, after it was restored.

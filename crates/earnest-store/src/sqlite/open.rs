@@ -41,6 +41,13 @@ impl SqliteOptions {
         &self.epoch
     }
 
+    /// For a copy of other books.
+    pub(crate) fn copy(mode: &str, epoch: &str) -> Self {
+        let nobody = std::sync::Arc::new(|| earnest_core::time::Timestamp::UNIX_EPOCH);
+        let options = Options::file("", mode, nobody);
+        Self { epoch: epoch.to_owned(), ..Self::of(&options) }
+    }
+
     pub(crate) fn of(options: &Options) -> Self {
         let pages = |bytes: u64| (bytes / PAGE_BYTES).max(1);
         Self {

@@ -284,6 +284,9 @@ async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Respo
     let mut response = if !acceptable(&request) {
         error::refuse(Code::NotAcceptable, "this API answers in JSON, lists in CSV too")
             .into_response()
+    } else if stands_on_books(request.uri().path()) && app.store.stopped().is_some() {
+        let why = "this node serves nothing any more; its /readyz says why";
+        error::refuse(Code::DatabaseUnavailable, why).into_response()
     } else if let Err(refusal) = app.front.enter(&mut request) {
         error::ApiError::from(refusal).into_response()
     } else {
@@ -320,6 +323,13 @@ async fn edge(State(app): State<App>, mut request: Request, next: Next) -> Respo
         headers.insert("trace-id", trace);
     }
     response
+}
+
+/// Whether an answer there may come from the books: nothing is served of what the database has lost,
+/// or what is kept elsewhere by now.
+fn stands_on_books(path: &str) -> bool {
+    let of_the_node = ["/healthz", "/readyz", "/metrics", "/openapi.json"];
+    !of_the_node.contains(&path) && !path.starts_with("/problems/")
 }
 
 /// Whether the client takes what the API gives. Asked before anything is done: an answer that

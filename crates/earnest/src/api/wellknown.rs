@@ -79,6 +79,10 @@ pub async fn readyz(State(app): State<App>) -> ApiResult<axum::Json<Ready>> {
     if !app.is_furnished() {
         return Err(refuse(Code::Overloaded, "it is starting: not all of its keys count yet"));
     }
+    if let Some(why) = app.store.stopped() {
+        let why = format!("nothing is served any more: {why}");
+        return Err(refuse(Code::DatabaseUnavailable, &why));
+    }
     let head = app.store.reader().head()?;
     match tokio::time::timeout(PROBE, app.store.submit(Probe)).await {
         Ok(written) => written?,

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use earnest_core::problem::Code;
-use earnest_store::audit::{AuditError, Finding};
+use earnest_paypal::Secret;
+use earnest_store::audit::Finding;
 use serde_json::{Value, json};
 
 use super::Style;
@@ -21,6 +22,15 @@ pub struct Audit {
     /// The folder of the books, or a database file [default: ./earnest-data].
     #[arg(long, env = "EARNEST_DATA", value_name = "FOLDER|FILE")]
     pub data: Option<PathBuf>,
+    /// The PostgreSQL database of the books instead.
+    #[arg(
+        long,
+        env = "EARNEST_DATABASE",
+        hide_env_values = true,
+        value_parser = super::secret,
+        value_name = "URL"
+    )]
+    pub database: Option<Secret>,
 }
 
 /// How many breaches are shown beside the first.
@@ -28,23 +38,16 @@ const MOST_SHOWN: usize = 4;
 
 /// Runs the command.
 pub async fn run(command: Audit, style: &Style) -> Ended {
-    let data = command.data.unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR));
-    let file = if data.is_dir() { data.join("earnest.db") } else { data };
-    if !file.exists() {
-        let why = format!("there are no books at `{}`", file.display());
-        return Err(super::not_found(&why));
-    }
-    let path = file.clone();
+    let database = command.database.as_ref().map(super::database_url).transpose()?;
+    let place = super::books_at(database, command.data)?;
+    let at = place.clone();
     // The auditor shares nothing between threads, so it lives where it works.
     let audited = tokio::task::spawn_blocking(move || {
         let (audit, seen) = auditor();
-        audit.run_file(&path).map(|findings| (findings, seen.get()))
+        audit.run_at(&at).map(|findings| (findings, seen.get()))
     });
     let audited = audited.await.map_err(|why| Failure::of(Code::Internal, why.to_string()))?;
-    let (findings, seen) = audited.map_err(|error| match error {
-        AuditError::Open(why) => Failure::file(&file, why),
-        AuditError::Read(why) => Failure::of(Code::DatabaseUnavailable, why.to_string()),
-    })?;
+    let (findings, seen) = audited.map_err(|error| super::unreadable(&place, error))?;
     report(style, &findings, seen)
 }
 

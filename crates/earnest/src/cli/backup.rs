@@ -14,7 +14,7 @@ use super::rows::Paging;
 use super::{Style, Where};
 use crate::backup::{self, BackupError, MANIFEST};
 use crate::config::Config;
-use crate::restore::{Plan, RestoreError, SEAL_KEY, restore};
+use crate::restore::{Plan, RestoreError, restore};
 use crate::source::machine_clock;
 
 /// Copies the books to a new folder, while Earnest runs, and audits the copy.
@@ -29,7 +29,7 @@ pub struct Backup {
     pub place: Where,
 }
 
-/// Makes a data folder from a backup, quarantined; or looks after the quarantine of a running Earnest.
+/// Makes a data folder, or fills an empty database, from a backup, quarantined; or looks after the quarantine of a running Earnest.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Restore {
@@ -126,10 +126,12 @@ impl From<RestoreError> for Failure {
                 .next("stop Earnest first: a restore replaces its books"),
             RestoreError::OtherMode { .. } => Self::local(LocalCode::OtherMode, 7, why)
                 .next("the mode stands under [paypal] in earnest.toml"),
-            RestoreError::NoKey(_) | RestoreError::Key(_) => {
+            RestoreError::NoKey(_) | RestoreError::Key(_) | RestoreError::OtherKeyThere(_) => {
                 Self::local(LocalCode::KeyFile, 1, why)
                     .next("--key-file names the copy of the key file that is kept apart")
             }
+            RestoreError::Occupied(_) => Self::local(LocalCode::Exists, 7, why)
+                .next("name an empty database or schema with --database"),
             RestoreError::Stranded { .. } => Self::local(LocalCode::FileUnusable, 1, why),
             RestoreError::Books(_) => Self::of(Code::DatabaseUnavailable, why),
         }
@@ -143,10 +145,10 @@ fn lost(why: &dyn std::fmt::Display) -> Failure {
 /// Runs `earnest backup`.
 pub async fn run(command: Backup, style: &Style) -> Ended {
     let config = Config::load(command.place.overrides()?)?;
-    let data = config.data_dir();
-    let key_file = config.key_file.clone().unwrap_or_else(|| data.join(SEAL_KEY));
+    let (books, key_file) = (config.books(), config.seal_key());
     let (to, now) = (command.to.clone(), (machine_clock())());
-    let taken = tokio::task::spawn_blocking(move || backup::take(&data, Some(&key_file), &to, now));
+    let taken =
+        tokio::task::spawn_blocking(move || backup::take(&books, key_file.as_deref(), &to, now));
     let manifest = taken.await.map_err(|why| lost(&why))??;
     style.talk(&manifest.contains);
     style.object(&json!(manifest), || {
@@ -311,20 +313,26 @@ async fn from_backup(command: Restore, style: &Style) -> Ended {
     let data = config.data_dir();
     let from = command.from.ok_or_else(|| Failure::usage("which backup?"))?;
     let force = command.force;
+    if force && config.database.is_some() {
+        let why = "--force moves a folder aside; books in a database are never replaced";
+        return Err(Failure::usage(why).next("name an empty database or schema"));
+    }
     // A key file that only this command names is copied into the folder; one that the settings name
     // stays where it is.
     let key_stays = config.key_file.is_some() && named.is_none();
-    let (mode, at) = (config.mode.as_str(), data.clone());
+    let (mode, at, database) = (config.mode.as_str(), data.clone(), config.database.clone());
     let key_file = config.key_file.clone();
     let restored = tokio::task::spawn_blocking(move || {
         let clock = machine_clock();
-        let key_file = key_file.as_deref();
-        let plan = Plan { from: &from, data: &at, mode, key_file, key_stays, force, clock };
+        let (key_file, database) = (key_file.as_deref(), database.as_ref());
+        let plan =
+            Plan { from: &from, data: &at, database, mode, key_file, key_stays, force, clock };
         restore(&plan)
     });
     let restored = restored.await.map_err(|why| lost(&why))??;
     let row = json!({
         "data": data.display().to_string(),
+        "database": config.database.as_ref().map(ToString::to_string),
         "epoch": restored.quarantine.epoch,
         "backup": restored.manifest,
         "moved_aside": restored.aside.as_ref().map(|path| path.display().to_string()),
@@ -335,7 +343,9 @@ async fn from_backup(command: Restore, style: &Style) -> Ended {
     let lost = "lost: all that was done after the backup was taken. Keys revoked since then count \
                 again, and every agent is paused.";
     style.talk(lost);
-    let line = format!("{}: restored, quarantined, epoch {}", data.display(), text(&row, "epoch"));
+    let (books, epoch) = (config.books(), text(&row, "epoch"));
+    let place = config.database.as_ref().map_or(data.display().to_string(), |_| books.to_string());
+    let line = format!("{place}: restored, quarantined, epoch {epoch}");
     style.changed(&row, &line, "earnest up, then earnest restore status")?;
     Ok(ExitCode::SUCCESS)
 }

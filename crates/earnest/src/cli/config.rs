@@ -121,10 +121,13 @@ fn known(show: &Show, overrides: &Overrides, mode: Mode) -> Result<Known, Failur
     let listen = overrides.listen.map(|listen| listen.to_string());
     let log = show.log.map(|log| log.as_str().to_owned());
     let client_id = overrides.client_id.clone();
+    // Shown without its password.
+    let database = overrides.database.as_ref().map(ToString::to_string);
     for (name, value, id, variable) in [
         ("server.listen", listen, "listen", "EARNEST_LISTEN"),
         ("server.public_url", overrides.public_url.clone(), "public_url", "EARNEST_PUBLIC_URL"),
         ("data.dir", said(&overrides.data), "data", "EARNEST_DATA"),
+        ("data.database", database, "database", "EARNEST_DATABASE"),
         ("data.key_file", said(&overrides.key_file), "key_file", "EARNEST_KEY_FILE"),
         ("paypal.client_id", client_id, "paypal_client_id", "EARNEST_PAYPAL_CLIENT_ID"),
         ("paypal.secret", secret, "", secret_from),

@@ -3,6 +3,7 @@
 //! Every figure it shows is read from the books, the simulator or an answer, and compared with what
 //! has to come out; the demo fails when one differs.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use clap::Args;
 use earnest_core::problem::Code;
 use earnest_core::reconcile;
 use earnest_core::time::Timestamp;
+use earnest_paypal::Secret;
+use earnest_store::{Apart, Url};
 use serde_json::{Value, json};
 
 use super::{Style, asked_to_stop};
@@ -35,12 +38,22 @@ pub struct Demo {
     /// Leave everything running afterwards.
     #[arg(long)]
     pub keep: bool,
+    /// A PostgreSQL database to keep the books in, in a schema of their own that is removed at the
+    /// end. The server itself: a pooler does not pass on which schema is meant.
+    #[arg(
+        long,
+        env = "EARNEST_DATABASE",
+        hide_env_values = true,
+        value_parser = super::secret,
+        value_name = "URL"
+    )]
+    pub database: Option<Secret>,
 }
 
 /// Runs the command.
 pub async fn run(command: Demo, style: &Style) -> ExitCode {
     let dir = std::env::temp_dir().join(format!("earnest-demo-{}", crate::source::random_token()));
-    let shown = play(&command, style, &dir).await;
+    let shown = on_a_stage(&command, style, &dir).await;
     if let Err(why) = std::fs::remove_dir_all(&dir)
         && why.kind() != std::io::ErrorKind::NotFound
     {
@@ -55,9 +68,23 @@ pub async fn run(command: Demo, style: &Style) -> ExitCode {
     }
 }
 
-async fn play(command: &Demo, style: &Style, dir: &std::path::Path) -> Told<ExitCode> {
+/// Plays it, on a database in a schema that is gone afterwards, however it went.
+async fn on_a_stage(command: &Demo, style: &Style, dir: &Path) -> Told<ExitCode> {
+    let Some(said) = &command.database else { return play(command, style, dir, None).await };
+    let url = super::database_url(said).map_err(|why| why.to_string())?;
+    let name: String = crate::source::random_token().chars().take(8).collect();
+    let name = format!("earnest_demo_{}", name.to_ascii_lowercase().replace('-', "_"));
+    let apart = Apart::make(&url, &name).map_err(|why| why.to_string())?;
+    let shown = play(command, style, dir, Some(apart.url().clone())).await;
+    if let Err(why) = apart.remove() {
+        eprintln!("earnest: could not remove the schema {name}: {why}");
+    }
+    shown
+}
+
+async fn play(command: &Demo, style: &Style, dir: &Path, database: Option<Url>) -> Told<ExitCode> {
     let story = Story::new(command, style);
-    let config = Config { data: Some(dir.join("data")), ..Config::simulated() };
+    let config = Config { data: Some(dir.join("data")), database, ..Config::simulated() };
     let earnest = Running::start(config, Start::default()).await.map_err(|why| why.to_string())?;
     let scene = Scene::build(earnest, dir, &story).await?;
     let figures = tell(&scene, &story).await;

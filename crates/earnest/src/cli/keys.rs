@@ -1,6 +1,7 @@
 //! `earnest keys`: what signs vouchers and receipts, and what seals secrets.
 
 use earnest_core::problem::{Code, LocalCode};
+use earnest_store::Place;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
@@ -11,7 +12,6 @@ use super::client::{Client, Reach, Role};
 use super::failure::{Ended, Failure};
 use super::output::{Money, text};
 use super::{Style, Where};
-use crate::backup::BOOKS;
 use crate::config::Config;
 use crate::reseal::{ResealError, Until, reseal};
 use crate::restore::SEAL_KEY;
@@ -77,7 +77,7 @@ impl From<ResealError> for Failure {
     fn from(error: ResealError) -> Self {
         let why = error.to_string();
         match error {
-            ResealError::Open(_) => {
+            ResealError::Open(_) | ResealError::Running { .. } => {
                 Self::local(LocalCode::InUse, 7, why).next("stop Earnest first")
             }
             _ => Self::local(LocalCode::KeyFile, 1, why).next("the same command again goes on"),
@@ -165,12 +165,14 @@ async fn rotate(
 
 async fn seal_anew(place: Where, style: &Style) -> Result<(), Failure> {
     let config = Config::load(place.overrides()?)?;
-    let data = config.data_dir();
-    let key_file = config.key_file.clone().unwrap_or_else(|| data.join(SEAL_KEY));
-    let (books, mode, at) = (data.join(BOOKS), config.mode.as_str(), key_file.clone());
-    if !books.exists() {
-        return Err(Failure::file(&books, "there are no books"));
+    let key_file = config.seal_key().unwrap_or_else(|| config.data_dir().join(SEAL_KEY));
+    let (books, mode, at) = (config.books(), config.mode.as_str(), key_file.clone());
+    if let Place::File(path) = &books
+        && !path.exists()
+    {
+        return Err(Failure::file(path, "there are no books"));
     }
+    let shared = config.database.is_some();
     let done = tokio::task::spawn_blocking(move || {
         reseal(&books, mode, &at, machine_clock(), Until::Done)
     });
@@ -178,9 +180,8 @@ async fn seal_anew(place: Where, style: &Style) -> Result<(), Failure> {
     let row = json!({ "secrets": done.secrets, "key_file": key_file.display().to_string(),
         "old_key_file": done.old.display().to_string() });
     let line = format!("{} secrets sealed with a new {}", done.secrets, key_file.display());
-    let next = format!(
-        "earnest backup, and keep {} as long as older backups are kept",
-        done.old.display()
-    );
+    let old = done.old.display();
+    let every = if shared { "copy the new key file to every node; " } else { "" };
+    let next = format!("{every}earnest backup, and keep {old} as long as older backups are kept");
     style.changed(&row, &line, &next)
 }

@@ -9,8 +9,11 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use earnest_core::money::Micros;
 use earnest_core::problem::{Code, Refusal};
 use earnest_paypal::Secret;
+use earnest_store::audit::AuditError;
+use earnest_store::{OpenError, Place, Url};
 
 use self::failure::{Ended, Failure};
+use crate::backup::BOOKS;
 use crate::config::Overrides;
 use crate::watch::LogFormat;
 
@@ -165,6 +168,16 @@ pub struct Where {
     /// Where the books are [default: ./earnest-data].
     #[arg(long, env = "EARNEST_DATA", value_name = "FOLDER")]
     pub data: Option<PathBuf>,
+    /// A PostgreSQL database for the books instead, which several nodes may share. Keep its password
+    /// out of flags, which everybody on the machine sees.
+    #[arg(
+        long,
+        env = "EARNEST_DATABASE",
+        hide_env_values = true,
+        value_parser = secret,
+        value_name = "URL"
+    )]
+    pub database: Option<Secret>,
     /// The key-encryption key of secrets at rest.
     #[arg(long, env = "EARNEST_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -187,6 +200,7 @@ impl Where {
             listen: self.listen,
             public_url: self.public_url,
             data: self.data,
+            database: self.database.as_ref().map(database_url).transpose()?,
             key_file: self.key_file,
             client_id: self.paypal_client_id,
             secret,
@@ -195,6 +209,23 @@ impl Where {
                 .map(|dir| dir.join("earnest")),
         })
     }
+}
+
+/// A flag or variable that is never shown, whatever is wrong with it.
+///
+/// # Errors
+/// None.
+pub fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
+}
+
+/// The database that a flag or variable names.
+///
+/// # Errors
+/// [`crate::config::ConfigError`] where it is no address of one.
+pub fn database_url(said: &Secret) -> Result<Url, crate::config::ConfigError> {
+    let read = Url::parse(said.expose());
+    read.map_err(|why| crate::config::ConfigError::Value(format!("--database: {why}")))
 }
 
 /// How the log of a command is written: as settings say for `earnest up`, for people otherwise.
@@ -310,6 +341,31 @@ pub fn amount(text: &str) -> Result<Micros, Failure> {
         let detail = format!("`{text}`: {}", refusal.detail);
         Refusal { detail, ..refusal }.into()
     })
+}
+
+/// Books to look at from outside: of a database, of a folder, or a file of their own.
+///
+/// # Errors
+/// `not_found` where there is no such file.
+pub fn books_at(database: Option<Url>, data: Option<PathBuf>) -> Result<Place, Failure> {
+    if let Some(url) = database {
+        return Ok(Place::Server(url));
+    }
+    let data = data.unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR));
+    let file = if data.is_dir() { data.join(BOOKS) } else { data };
+    match file.exists() {
+        true => Ok(Place::File(file)),
+        false => Err(not_found(&format!("there are no books at `{}`", file.display()))),
+    }
+}
+
+/// Why books could not be looked at.
+pub fn unreadable(place: &Place, error: AuditError) -> Failure {
+    match (error, place) {
+        (AuditError::Open(why), Place::File(file)) => Failure::file(file, why),
+        (AuditError::Open(why @ OpenError::NoBooks(_)), _) => not_found(&why.to_string()),
+        (error, _) => Failure::of(Code::DatabaseUnavailable, error.to_string()),
+    }
 }
 
 /// There is no such thing: exit code 3.

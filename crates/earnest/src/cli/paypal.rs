@@ -104,11 +104,8 @@ pub async fn doctor(command: Doctor, style: &Style) -> Ended {
 
 /// The digests of the accounts of payers on file, as far as the books can be read: they may not be there yet.
 fn payers(config: &Config) -> Vec<String> {
-    let Some(books) = config.data.as_ref().map(|dir| dir.join("earnest.db")) else {
-        return Vec::new();
-    };
     let mut found = Vec::new();
-    let read = earnest_store::audit::look(books, |books| {
+    let read = earnest_store::audit::look(&config.books(), |books| {
         let mut after: Option<String> = None;
         loop {
             let page = books.all::<Owner>(after.as_deref(), 500)?;

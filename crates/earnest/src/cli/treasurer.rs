@@ -12,12 +12,13 @@ use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::replay::{Figures, Line, Recording};
 use earnest_core::settings::Settings;
 use earnest_paypal::Mode;
+use earnest_store::Place;
 use serde_json::{Value, json};
 
 use super::failure::{Ended, Failure};
 use super::output::{money, text};
 use super::{Style, Where};
-use crate::config::rules_in;
+use crate::config::{Config, rules_in};
 
 /// The most tabs that are made up.
 const MOST_TABS: u32 = 100_000;
@@ -61,11 +62,16 @@ pub struct Replay {
 /// Runs the command.
 pub async fn run(command: Treasurer, style: &Style) -> Ended {
     let Treasurer::Replay(Replay { tabs, seed, file, books, export, place }) = command;
-    let data = place.data.clone().unwrap_or_else(|| PathBuf::from(crate::config::DATA_DIR));
-    let settings = rules_in(Mode::Live, &place.overrides()?)?;
+    let overrides = place.overrides()?;
+    let settings = rules_in(Mode::Live, &overrides)?;
     let recordings = match &file {
         Some(path) => read(path)?,
-        None if books => of_books(&data)?,
+        None if books => {
+            let data = overrides.data.clone();
+            let database = Config::load(overrides)?.database;
+            let place = super::books_at(database, data)?;
+            tokio::task::block_in_place(|| of_books(&place))?
+        }
         None => shapes::recordings(tabs, seed),
     };
     if export {
@@ -166,13 +172,9 @@ fn read(path: &Path) -> Result<Vec<Recording>, Failure> {
 }
 
 /// What was billed in the books, owner by owner. No id leaves them.
-fn of_books(data: &Path) -> Result<Vec<Recording>, Failure> {
-    let path = if data.is_dir() { data.join("earnest.db") } else { data.to_owned() };
-    if !path.exists() {
-        return Err(super::not_found(&format!("there are no books at `{}`", path.display())));
-    }
+fn of_books(place: &Place) -> Result<Vec<Recording>, Failure> {
     let mut owners: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    let looked = earnest_store::audit::look(&path, |books| {
+    let looked = earnest_store::audit::look(place, |books| {
         let mut after: Option<String> = None;
         loop {
             let page = books.all::<Purchase>(after.as_deref(), 1_000)?;
@@ -186,7 +188,7 @@ fn of_books(data: &Path) -> Result<Vec<Recording>, Failure> {
             }
         }
     });
-    looked.map_err(|why| Failure::file(&path, why))?;
+    looked.map_err(|why| super::unreadable(place, why))?;
     Ok(owners.into_values().flat_map(recorded).collect())
 }
 

@@ -29,7 +29,7 @@ pub struct Up {
 /// Runs the command. The address is written to stdout once it serves.
 pub async fn run(command: Up, style: &Style) -> Ended {
     let config = Config::load(command.place.overrides()?)?;
-    let data = config.data.clone();
+    let (data, database) = (config.data.clone(), config.database.clone());
     let running = Running::start(config, Start::default()).await;
     let running = running.map_err(|why| {
         let failure = Failure::local(LocalCode::StartFailed, 1, why.to_string());
@@ -51,6 +51,9 @@ pub async fn run(command: Up, style: &Style) -> Ended {
     }
     if let (Some(_), Some(dir)) = (&running.dev, &data) {
         style.talk(&format!("  development keys   {}", dir.join("dev-keys.json").display()));
+    }
+    if let Some(database) = database {
+        style.talk(&format!("  books              {database}"));
     }
     if let Some(figures) = running.figures_address {
         style.talk(&format!("  figures            http://{figures}/metrics"));
