@@ -52,8 +52,8 @@ pub struct Bench {
     pub units: u64,
     /// Measures the engine on this PostgreSQL database instead, in schemas of its own that it drops
     /// again: postgres://…
-    #[arg(long, value_name = "URL")]
-    pub database: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = super::secret)]
+    pub database: Option<earnest_paypal::Secret>,
 }
 
 /// Runs the command.
@@ -63,7 +63,7 @@ pub async fn run(command: Bench, style: &Style) -> ExitCode {
     }
     let dir = std::env::temp_dir().join(format!("earnest-bench-{}", crate::source::random_token()));
     let measured = match &command.database {
-        Some(url) => on_a_server(&command, url, style).await,
+        Some(url) => on_a_server(&command, url.expose(), style).await,
         None => measure(&command, style, &dir).await,
     };
     if let Err(why) = std::fs::remove_dir_all(&dir) {

@@ -24,6 +24,7 @@ mod csv;
 mod debugs;
 mod dice;
 mod edge;
+mod engine;
 mod events;
 mod faults;
 mod figures;

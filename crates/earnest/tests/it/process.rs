@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use earnest::first::DevKeys;
+use pg_cluster::Schema;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::engine;
 use crate::world::{PATIENCE, own_address};
 
 /// A running `earnest` that says its address in JSON when it is ready. Killed when dropped.
@@ -74,6 +76,7 @@ pub struct Installation {
     address: SocketAddr,
     pub sim: Process,
     pub earnest: Option<Process>,
+    place: Option<Schema>,
 }
 
 impl Installation {
@@ -84,7 +87,8 @@ impl Installation {
         let sim = Process::start(&["sim", "paypal", "--listen", "127.0.0.1:0"], &talk).await;
         let config = format!("[paypal]\nsimulator_url = \"{}\"\n\n[rules]\n{rules}\n", sim.url());
         std::fs::write(dir.path().join("earnest.toml"), config).unwrap();
-        let mut installation = Self { dir, address: own_address(), sim, earnest: None };
+        let place = engine::place();
+        let mut installation = Self { dir, address: own_address(), sim, earnest: None, place };
         installation.start().await;
         let url = installation.url();
         installation.address = url.trim_start_matches("http://").parse().unwrap();
@@ -100,8 +104,13 @@ impl Installation {
         let (config, data) = (self.path("earnest.toml"), self.path("data"));
         let listen = self.address.to_string();
         let args = ["up", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap()];
-        let args = [args.as_slice(), &["--listen", &listen]].concat();
+        let args = [args.as_slice(), &["--listen", &listen], &self.database()].concat();
         self.earnest = Some(Process::start(&args, &self.path("earnest.log")).await);
+    }
+
+    /// Where the books are, if not in the data folder.
+    fn database(&self) -> Vec<&str> {
+        self.place.iter().flat_map(|place| ["--database", place.url()]).collect()
     }
 
     pub async fn kill(&mut self) {
@@ -124,7 +133,8 @@ impl Installation {
     /// The exit code of `earnest audit`.
     pub async fn audit(&self) -> Option<i32> {
         let data = self.path("data");
-        let (status, said, told) = run(&["audit", "--data", data.to_str().unwrap()]).await;
+        let args = ["audit", "--data", data.to_str().unwrap()];
+        let (status, said, told) = run(&[args.as_slice(), &self.database()].concat()).await;
         println!("{said}{told}");
         status
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::engine::{not_about_files, on_postgres};
 use earnest::backup::{self, BOOKS, MANIFEST};
 use earnest::config::Config;
 use earnest::restore::{Plan, RestoreError, Restored, SEAL_KEY, restore};
@@ -94,9 +95,9 @@ pub(crate) async fn back_up(
     world: &World,
     to: PathBuf,
 ) -> Result<backup::Manifest, backup::BackupError> {
-    let (data, now) = (world.data(), world.clock.now());
+    let (data, books, now) = (world.data(), world.books(), world.clock.now());
     let taken = tokio::task::spawn_blocking(move || {
-        backup::take(&data, Some(&data.join(SEAL_KEY)), &to, now)
+        backup::take(&books, Some(&data.join(SEAL_KEY)), &to, now)
     });
     taken.await.unwrap()
 }
@@ -108,11 +109,11 @@ pub(crate) async fn put_back(
     force: bool,
     mode: &'static str,
 ) -> Result<Restored, RestoreError> {
-    let (data, clock) = (world.data(), world.clock.clone());
+    let (data, database, clock) = (world.data(), world.database(), world.clock.clone());
     let restored = tokio::task::spawn_blocking(move || {
         let (key_file, clock) = (key_file.as_deref(), Arc::new(move || clock.now()));
-        let (from, data) = (from.as_path(), data.as_path());
-        restore(&Plan { from, data, mode, key_file, key_stays: false, force, clock })
+        let (from, data, database) = (from.as_path(), data.as_path(), database.as_ref());
+        restore(&Plan { from, data, database, mode, key_file, key_stays: false, force, clock })
     });
     restored.await.unwrap()
 }
@@ -120,7 +121,7 @@ pub(crate) async fn put_back(
 /// The process dies with its disk, and comes back from the backup.
 pub(crate) async fn lose_and_restore(world: &mut World, kept: &Kept, backup: &str) -> Restored {
     world.die().await;
-    std::fs::remove_dir_all(world.data()).unwrap();
+    world.lose_disk();
     let key_file = Some(kept.path(SEAL_KEY));
     let restored = put_back(world, kept.path(backup), key_file, false, "simulated").await.unwrap();
     std::fs::copy(kept.path("dev-keys.json"), world.data().join("dev-keys.json")).unwrap();
@@ -469,6 +470,9 @@ fn beside(place: &Path) -> Vec<(String, Vec<String>)> {
 /// one is not hindered.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_they_write_they_leave_nothing_half_done() {
+    if not_about_files("a restore is one transaction of the server's") {
+        return;
+    }
     let (mut world, kept) = world().await;
     world.spend(100_000, "one").await;
     world.die().await;
@@ -585,6 +589,9 @@ async fn a_backup_is_taken_while_things_are_bought() {
 
 #[tokio::test]
 async fn a_restore_refuses_what_it_should_not_touch() {
+    if not_about_files("another test says where a restore goes") {
+        return;
+    }
     let (mut world, kept) = world().await;
     back_up(&world, kept.path("backup")).await.unwrap();
     let key = || Some(kept.path(SEAL_KEY));
@@ -651,6 +658,36 @@ async fn a_restore_refuses_what_it_should_not_touch() {
     world.assert_sound();
 }
 
+/// On a server: books are never replaced, and neither is a key file.
+#[tokio::test]
+async fn a_restore_goes_only_where_there_are_no_books() {
+    if !on_postgres() {
+        println!("skipped: this is about books on PostgreSQL");
+        return;
+    }
+    let (mut world, kept) = world().await;
+    world.spend(100_000, "one").await;
+    back_up(&world, kept.path("backup")).await.unwrap();
+    world.die().await;
+    let key = || Some(kept.path(SEAL_KEY));
+    let before = earnest_store::audit::look(&world.books(), |books| books.head()).unwrap();
+    let there = put_back(&world, kept.path("backup"), key(), false, "simulated").await;
+    assert!(matches!(there, Err(RestoreError::Occupied(_))), "{there:?}");
+    let after = earnest_store::audit::look(&world.books(), |books| books.head()).unwrap();
+    assert_eq!(after, before);
+    world.lose_disk();
+    std::fs::create_dir(world.data()).unwrap();
+    earnest::sealed::make_key_file(&world.data().join(SEAL_KEY)).unwrap();
+    let other = put_back(&world, kept.path("backup"), key(), false, "simulated").await;
+    assert!(matches!(other, Err(RestoreError::OtherKeyThere(_))), "{other:?}");
+    std::fs::remove_file(world.data().join(SEAL_KEY)).unwrap();
+    put_back(&world, kept.path("backup"), key(), false, "simulated").await.unwrap();
+    std::fs::copy(kept.path("dev-keys.json"), world.data().join("dev-keys.json")).unwrap();
+    world.rise().await;
+    assert_eq!(world.get("", "/readyz").await.expect(200)["status"], "quarantined");
+    world.assert_sound();
+}
+
 /// Makes a copy one of a later version, its manifest too.
 async fn set_schema(copy: &Path) {
     let program = "import sqlite3,sys,json,hashlib\nd=sys.argv[1]\nb=d+'/earnest.db'\n\
@@ -668,6 +705,9 @@ async fn set_schema(copy: &Path) {
 /// restore is not hindered by it.
 #[tokio::test]
 async fn a_restore_that_was_cut_off_is_begun_anew() {
+    if not_about_files("a restore is one transaction of the server's") {
+        return;
+    }
     let (mut world, kept) = world().await;
     world.spend(100_000, "one").await;
     back_up(&world, kept.path("backup")).await.unwrap();

@@ -173,16 +173,18 @@ async fn the_key_file_is_replaced_however_often_that_is_cut_off() {
         let key_file = world.data().join(SEAL_KEY);
         let old = std::fs::read_to_string(&key_file).unwrap();
         let run = |world: &World, until: Until| {
-            let (data, clock) = (world.data(), world.clock.clone());
-            let key_file = data.join(SEAL_KEY);
+            let (books, clock) = (world.books(), world.clock.clone());
+            let key_file = world.data().join(SEAL_KEY);
             let run = move || {
                 let clock = std::sync::Arc::new(move || clock.now());
-                reseal(&data.join("earnest.db"), "simulated", &key_file, clock, until)
+                reseal(&books, "simulated", &key_file, clock, until)
             };
             tokio::task::spawn_blocking(run)
         };
-        // Not while Earnest runs.
-        assert!(run(&world, Until::Done).await.unwrap().is_err());
+        // Not while Earnest runs, as far as that shows from outside: a file is held.
+        if !crate::engine::on_postgres() {
+            assert!(run(&world, Until::Done).await.unwrap().is_err());
+        }
         assert_eq!(std::fs::read_to_string(&key_file).unwrap(), old);
         world.die().await;
         let cut_off = run(&world, until).await.unwrap().unwrap();

@@ -11,6 +11,7 @@ use earnest::serve::{Running, Start};
 use earnest_core::time::Timestamp;
 use earnest_paypal::Timeouts;
 use paypal_sim::{DeliveryState, Sim, SimConfig};
+use pg_cluster::Schema;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -47,6 +48,8 @@ pub struct World {
     broken: Mutex<Vec<String>>,
     apart: Option<Apart>,
     _dir: Option<tempfile::TempDir>,
+    /// Dropped last, when nobody writes there any more.
+    place: Option<Schema>,
 }
 
 /// What a world that can be killed keeps outside of its Earnest: the simulator, and the runtime
@@ -129,11 +132,13 @@ impl World {
     }
 
     pub async fn changed(config: Config, sim: SimConfig, change: &Change) -> Self {
+        let (config, place) = placed(config);
         let clock = TestClock::new();
         let moved = clock.clone();
         let sim = SimConfig { start: Some(clock.now()), frozen: true, ..sim };
         let mut start = Start {
             clock: Arc::new(move || moved.now()),
+            server_clock: false,
             jobs: false,
             sim,
             vault_dev_owner: false,
@@ -142,7 +147,8 @@ impl World {
         start.vault_dev_owner = false;
         change(&mut start);
         let earnest = Running::start(config, start).await.unwrap();
-        Self { earnest, clock, http: client(), broken: Mutex::default(), apart: None, _dir: None }
+        let broken = Mutex::default();
+        Self { earnest, clock, http: client(), broken, apart: None, _dir: None, place }
     }
 
     /// Everything on the machine's clock, jobs running: for sellers and buyers of the SDK, who have
@@ -153,6 +159,7 @@ impl World {
 
     /// The same, set up in a way of its own.
     pub async fn real_time(config: Config) -> Self {
+        let (config, place) = placed(config);
         let start = Start { vault_dev_owner: false, ..Start::default() };
         let earnest = Running::start(config, start).await.unwrap();
         Self {
@@ -162,6 +169,7 @@ impl World {
             broken: Mutex::default(),
             apart: None,
             _dir: None,
+            place,
         }
     }
 
@@ -182,6 +190,7 @@ impl World {
         let sim = Sim::start(sim).await.unwrap();
         before(&sim, &clock);
         let dir = tempfile::tempdir().unwrap();
+        let (config, place) = placed(config);
         let config = Config {
             listen: own_address(),
             data: Some(dir.path().to_owned()),
@@ -192,7 +201,8 @@ impl World {
         // The next life listens where this one does, so that webhooks find it.
         let config = Config { listen: earnest.address, ..config };
         let apart = Some(Apart { sim, runtime: Some(runtime), config, change: Arc::clone(change) });
-        Self { earnest, clock, http: client(), broken: Mutex::default(), apart, _dir: Some(dir) }
+        let (http, broken, _dir) = (client(), Mutex::default(), Some(dir));
+        Self { earnest, clock, http, broken, apart, _dir, place }
     }
 
     /// Drops every task of Earnest's where it stands and starts anew on the same books.
@@ -226,7 +236,25 @@ impl World {
         self.apart.as_ref().unwrap().runtime.as_ref().unwrap().spawn(work);
     }
 
-    /// Where the books of a mortal world are.
+    /// The books of a mortal world, from outside.
+    pub fn books(&self) -> earnest_store::Place {
+        self.apart.as_ref().unwrap().config.books()
+    }
+
+    /// Takes the disk of a dead world away: its folder, and its database where it has one. The next
+    /// life has another.
+    pub fn lose_disk(&mut self) {
+        std::fs::remove_dir_all(self.data()).unwrap();
+        self.place = crate::engine::place();
+        self.apart.as_mut().unwrap().config.database = self.place.as_ref().map(crate::engine::url);
+    }
+
+    /// The database of a mortal world, where it has one.
+    pub fn database(&self) -> Option<earnest_store::Url> {
+        self.apart.as_ref().unwrap().config.database.clone()
+    }
+
+    /// Where the local files of a mortal world are, the books too if they are a file.
     pub fn data(&self) -> std::path::PathBuf {
         self.apart.as_ref().unwrap().config.data.clone().unwrap()
     }
@@ -560,6 +588,13 @@ pub fn own_address() -> SocketAddr {
     SocketAddr::from(([127, 64 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::SeqCst)], 0))
 }
 
+/// Settings whose books are where this run of the tests keeps them.
+fn placed(config: Config) -> (Config, Option<Schema>) {
+    let place = crate::engine::place();
+    let database = place.as_ref().map(crate::engine::url);
+    (Config { database, ..config }, place)
+}
+
 /// Starts an Earnest whose every task runs on a runtime of its own.
 async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Runtime, Running) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -570,6 +605,7 @@ async fn start_apart(config: &Config, clock: &TestClock, change: &Change) -> (Ru
         let clock = Arc::new(move || moved.now());
         let mut start =
             Start { clock, jobs: false, timeouts, vault_dev_owner: false, ..Start::default() };
+        start.server_clock = false;
         change(&mut start);
         Running::start(config, start).await.unwrap()
     });

@@ -53,6 +53,13 @@ async fn the_audit_names_the_first_breach() {
     let running = stand.json(&["audit"]).await;
     assert_eq!((&running["ok"], &running["purchases"]), (&true.into(), &1.into()));
     let folder = stand.stop().await;
+    if let Some(place) = &folder.place {
+        place.sql("UPDATE earnest_accounts SET debits_posted = debits_posted + 1 WHERE no = 1");
+        let found = run(folder.command(&["audit", "--json"])).await.expect(1).json();
+        assert_eq!(found["breach"]["invariant"], "totals_are_the_fold_of_the_log", "{found}");
+        println!("skipped: on PostgreSQL the other ways of tampering");
+        return;
+    }
 
     // Tampered with by a program that is not ours; each change shows under its own name.
     for (sql, breach) in [

@@ -15,9 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use pg_cluster::Schema;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+
+use crate::engine;
 
 /// The longest a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,18 +131,50 @@ pub struct Stand {
     pub url: String,
     pub simulator: String,
     up: Running,
-    folder: tempfile::TempDir,
+    folder: Folder,
+}
+
+/// Where an installation keeps everything.
+pub struct Folder {
+    dir: tempfile::TempDir,
+    /// Of its books, where they are on PostgreSQL.
+    pub place: Option<Schema>,
+}
+
+impl Folder {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), place: engine::place() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The program there, with its books.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = earnest(self.path());
+        command.env("EARNEST_DATA", self.path().join("data")).args(words);
+        if let Some(place) = &self.place {
+            command.env("EARNEST_DATABASE", place.url());
+        }
+        command
+    }
+
+    /// The disk is lost, and the next one is empty.
+    pub fn lose_disk(&mut self) {
+        std::fs::remove_dir_all(self.path().join("data")).unwrap();
+        self.place = engine::place();
+    }
 }
 
 impl Stand {
     pub async fn start() -> Self {
-        Self::again(tempfile::tempdir().unwrap()).await
+        Self::again(Folder::new()).await
     }
 
     /// In a folder where there may be books already.
-    pub async fn again(folder: tempfile::TempDir) -> Self {
-        let mut command = earnest(folder.path());
-        command.args(["up", "--json", "--listen", "127.0.0.1:0", "--data", "data"]);
+    pub async fn again(folder: Folder) -> Self {
+        let command = folder.command(&["up", "--json", "--listen", "127.0.0.1:0"]);
         let mut up = Running::start(command, &folder.path().join("up.log")).unwrap();
         let line = up.line().await;
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|why| {
@@ -151,7 +186,7 @@ impl Stand {
     }
 
     /// Stops it, and keeps the folder.
-    pub async fn stop(self) -> tempfile::TempDir {
+    pub async fn stop(self) -> Folder {
         assert!(self.up.stop().await.success());
         self.folder
     }
@@ -162,8 +197,8 @@ impl Stand {
 
     /// A command against this Earnest.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = earnest(self.folder.path());
-        command.env("EARNEST_URL", &self.url).env("EARNEST_DATA", self.path("data")).args(words);
+        let mut command = self.folder.command(words);
+        command.env("EARNEST_URL", &self.url);
         command
     }
 

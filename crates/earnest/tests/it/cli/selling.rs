@@ -77,9 +77,7 @@ async fn a_file_server_is_sold_bought_from_and_settled() {
 
     assert!(shop.sell.stop().await.success());
     let folder = stand.stop().await;
-    let mut audit = super::earnest(folder.path());
-    audit.args(["audit", "--data", "data/earnest.db"]);
-    super::run(audit).await.expect(0);
+    super::run(folder.command(&["audit"])).await.expect(0);
 }
 
 /// A receipt verifies offline, and one letter of it changed does not.

@@ -47,7 +47,9 @@ fn the_example_names_every_setting_with_its_default() {
     assert_eq!(log, Some(LogFormat::default()));
     assert!(metrics_listen.is_some_and(|address| address.ip().is_loopback()));
     let Server { listen, public_url } = server;
-    let Data { dir, key_file } = data;
+    let Data { dir, key_file, database, database_password_file } = data;
+    let database = earnest_store::Url::parse(&database.unwrap()).unwrap();
+    assert!(!database.has_password() && database_password_file.is_some());
     let Paypal {
         mode,
         confirm_live,
