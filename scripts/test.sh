@@ -18,6 +18,12 @@ tests() {
     fi
 }
 
+# The whole suite of the program once more, every test's books in a schema of a PostgreSQL server's
+# (crates/earnest/tests/it/engine.rs). Tests about files of SQLite say `skipped: …`.
+on_postgres() {
+    EARNEST_TEST_ENGINE=postgres tests --package earnest --test it
+}
+
 # Tests that plant a bug and expect the suite to fail on it. They need a feature that no other build
 # has, so they are a run of their own; finding none is a failure.
 planted() {
@@ -61,6 +67,7 @@ step 'clippy' bounded 1200 cargo clippy --locked --workspace --all-targets -- -D
 step 'clippy, all features' \
     bounded 600 cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 step 'tests' tests --workspace
+step 'tests on PostgreSQL' on_postgres
 step 'planted bugs' planted
 step 'documentation tests' bounded 900 cargo test --locked --workspace --doc
 step 'outside checks' judges/run --fast
