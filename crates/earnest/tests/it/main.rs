@@ -21,6 +21,7 @@ mod cli;
 mod codes;
 mod crash;
 mod csv;
+mod database;
 mod debugs;
 mod dice;
 mod edge;

@@ -559,10 +559,13 @@ async fn the_program_says_it_by_exit_code() {
     };
     let say = |words: &str| cli(words.split(' ').map(str::to_owned).collect());
     let audit = |from: PathBuf| {
-        let home = folder.path().to_owned();
+        let (home, database) = (folder.path().to_owned(), world.database());
         async move {
             let mut command = earnest(&home);
             command.arg("audit").arg("--data").arg(from);
+            if let Some(url) = database {
+                command.env("EARNEST_DATABASE", url.expose());
+            }
             run(command).await
         }
     };

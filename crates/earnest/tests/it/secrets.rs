@@ -276,6 +276,10 @@ async fn nothing_secret_is_told_logged_or_written() {
 
     // The files: dev-keys.json and the key file are what they are; nobody else may read them, and
     // the books hold none of it.
+    if let Some(url) = world.database() {
+        let place = earnest_store::Place::Server(url);
+        earnest_store::copy(&place, dir.path().join("earnest.db")).unwrap();
+    }
     let kept = files(dir.path());
     let books = || kept.iter().filter(|(name, _)| name.starts_with("earnest.db"));
     // That what is written can be found at all.

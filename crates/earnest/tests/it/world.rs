@@ -249,9 +249,9 @@ impl World {
         self.apart.as_mut().unwrap().config.database = self.place.as_ref().map(crate::engine::url);
     }
 
-    /// The database of a mortal world, where it has one.
+    /// The database of the books, where they are in one.
     pub fn database(&self) -> Option<earnest_store::Url> {
-        self.apart.as_ref().unwrap().config.database.clone()
+        self.place.as_ref().map(crate::engine::url)
     }
 
     /// Where the local files of a mortal world are, the books too if they are a file.
