@@ -196,7 +196,8 @@ pub(crate) trait Backend: Send + 'static {
     fn follow_every(&self) -> Option<Duration> {
         None
     }
-    /// The last place taken in the log by anybody, without waiting for whoever writes.
+    /// The last place taken in the log by anybody, without waiting for whoever writes; or that the
+    /// books were moved.
     fn end(&mut self) -> Result<u64, Fault> {
         Err(Fault::Whole("nobody else writes here".to_owned()))
     }

@@ -51,7 +51,7 @@ pub use read::{
     AccountRow, Cursor, EventAt, EventPage, HoldRow, KeyRow, LogEntry, Moved, MovedLeg, Page,
     Reader, Snapshot, Step, Strain, TrialLine,
 };
-pub use sqlite::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
+pub use sqlite::{About, about, copy, copy_private, hold_place, moved_away, renew_epoch, schema};
 pub use store::{Clock, Options, Place, Store, WriterLoad, arrive};
 pub use sums::{Net, Sums};
 pub use url::Url;

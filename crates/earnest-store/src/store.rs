@@ -35,6 +35,19 @@ pub enum Place {
     Server(Url),
 }
 
+impl Place {
+    /// What books that were moved there say of it: without who and with what password.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Server(url) => {
+                let server = Server::parse(url.expose());
+                server.map_or_else(|_| url.to_string(), |server| server.place().to_owned())
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -349,20 +362,17 @@ impl Store {
     /// [`MoveError`]; the books are then where they were, unless it says otherwise. Moving again is
     /// always right.
     pub fn move_to(&self, options: &Options) -> Result<Copied, MoveError> {
-        let (to, name): (Box<dyn Sink>, String) = match &options.place {
+        let to: Box<dyn Sink> = match &options.place {
             Place::Memory | Place::Shared(_) => {
                 return Err(MoveError::Failed("books are not moved into memory".to_owned()));
             }
-            Place::File(path) => {
-                let sink = SqliteSink::begin(path, &SqliteOptions::of(options))?;
-                (Box::new(sink), path.display().to_string())
-            }
+            Place::File(path) => Box::new(SqliteSink::begin(path, &SqliteOptions::of(options))?),
             Place::Server(url) => {
                 let server = Server::parse(url.expose()).map_err(OpenError::Address)?;
-                let sink = PostgresSink::begin(&server, &PostgresOptions::of(options))?;
-                (Box::new(sink), server.place().to_owned())
+                Box::new(PostgresSink::begin(&server, &PostgresOptions::of(options))?)
             }
         };
+        let name = options.place.name();
         let (reply, answer) = oneshot::channel();
         if self.0.queue.send(Message::Move(to, name, reply)).is_err() {
             return Err(MoveError::Failed("the store was closed".to_owned()));

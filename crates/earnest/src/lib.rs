@@ -21,6 +21,7 @@ pub mod jobs;
 pub mod limits;
 pub mod listen;
 pub mod mcp;
+pub mod migrate;
 pub mod models;
 pub mod outbound;
 pub mod pages;

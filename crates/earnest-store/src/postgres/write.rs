@@ -430,11 +430,15 @@ impl Backend for Postgres {
 
     fn end(&mut self) -> Result<u64, Fault> {
         self.connect().map_err(|why| Fault::Whole(why.to_string()))?;
-        let sql = "SELECT seq FROM earnest_head WHERE one = 1";
+        let sql = "SELECT seq, (SELECT value FROM earnest_meta WHERE name = 'moved') \
+                   FROM earnest_head WHERE one = 1";
         let found = self.linked()?.link().query(sql, &[]).map_err(|why| self.fault(&why))?;
-        let seq = found.first().map(|row| number(row, 0)).transpose();
-        let seq = seq.map_err(|why| Fault::Whole(why.to_string()))?;
-        seq.ok_or_else(|| Fault::Whole("the head row is missing".to_owned()))
+        let row =
+            found.first().ok_or_else(|| Fault::Whole("the head row is missing".to_owned()))?;
+        let read = || Ok((number(row, 0)?, get::<Option<String>>(row, 1)?));
+        let (seq, moved) = read().map_err(|why: ReadError| Fault::Whole(why.to_string()))?;
+        // Another node moved the books: nothing of them is to be shown here any more, either.
+        moved.map_or(Ok(seq), |to| Err(Fault::Moved(to)))
     }
 
     fn ready(&mut self) -> Result<(), String> {

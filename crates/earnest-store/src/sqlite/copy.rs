@@ -53,6 +53,15 @@ pub fn about(path: impl AsRef<Path>) -> Result<About, AuditError> {
     Ok(About { mode, epoch, schema, head, first })
 }
 
+/// Where the books in a file were moved to, if they were.
+///
+/// # Errors
+/// [`OpenError`] where it is no database of ours.
+pub fn moved_away(path: impl AsRef<Path>) -> Result<Option<String>, OpenError> {
+    let path = path.as_ref();
+    open::mark(&open::open_existing(path)?, path, open::MARK_MOVED)
+}
+
 /// Copies books, as they stand and while they are written, to a new SQLite file.
 ///
 /// # Errors

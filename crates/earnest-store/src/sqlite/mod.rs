@@ -11,7 +11,7 @@ mod read;
 mod sink;
 mod write;
 
-pub use copy::{About, about, copy, copy_private, hold_place, renew_epoch, schema};
+pub use copy::{About, about, copy, copy_private, hold_place, moved_away, renew_epoch, schema};
 #[cfg(feature = "bench")]
 pub(crate) use open::CACHE_SIZE;
 pub(crate) use open::SqliteOptions;

@@ -217,7 +217,11 @@ fn check_mode(
 }
 
 /// What stands under a name that is not always there.
-fn mark(conn: &Connection, path: &Path, name: &str) -> Result<Option<String>, OpenError> {
+pub(super) fn mark(
+    conn: &Connection,
+    path: &Path,
+    name: &str,
+) -> Result<Option<String>, OpenError> {
     let sql = "SELECT value FROM meta WHERE name = ?1";
     let value = conn.query_row(sql, [name], |row| row.get::<_, String>(0)).optional();
     value.map_err(|why| OpenError::Failed { path: path.to_owned(), why: why.to_string() })

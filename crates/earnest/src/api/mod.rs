@@ -35,6 +35,7 @@ pub mod keys;
 pub mod ledger;
 pub mod methods;
 pub mod metrics;
+pub mod migrate;
 pub mod parties;
 pub mod paypal;
 pub mod policies;
@@ -165,6 +166,7 @@ fn operating() -> OpenApiRouter<App> {
         .routes(routes!(restore::captures))
         .routes(routes!(restore::lines))
         .routes(routes!(restore::decide))
+        .routes(routes!(migrate::begin))
         .routes(routes!(keys::list))
         .routes(routes!(keys::rotate))
         .routes(routes!(metrics::show))

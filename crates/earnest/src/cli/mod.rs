@@ -33,6 +33,7 @@ pub mod keys;
 pub mod ledger;
 pub mod mcp;
 pub mod method;
+pub mod migrate;
 pub mod models;
 pub mod output;
 pub mod owner;
@@ -127,6 +128,8 @@ pub enum Command {
     Backup(backup::Backup),
     /// Makes a data folder from a backup, and looks after its quarantine.
     Restore(backup::Restore),
+    /// Moves the books to a PostgreSQL database, or back to a folder.
+    Migrate(migrate::Migrate),
     /// What signs vouchers and receipts, and what seals secrets.
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -317,6 +320,7 @@ async fn ask(command: Command, style: &Style) -> Ended {
         Command::Audit(command) => audit::run(command, style).await,
         Command::Backup(command) => backup::run(command, style).await,
         Command::Restore(command) => backup::run_restore(command, style).await,
+        Command::Migrate(command) => migrate::run(command, style).await,
         Command::Keys(command) => keys::run(command, style).await,
         Command::Config(command) => config::run(command, style),
         Command::Completions(command) => completions::run(&command),

@@ -3,6 +3,7 @@
 
 mod books;
 mod demo;
+mod moving;
 mod parties;
 mod paypal;
 mod refusals;
