@@ -148,8 +148,6 @@ async function notEnabled() {
     ['create_shipment_tracking', { tracking_number: '1Z', transaction_id: payment, carrier: 'UPS' }],
     ['get_shipment_tracking', { transaction_id: payment }],
     ['update_shipment_tracking', { transaction_id: payment, tracking_number: '1Z', status: 'CANCELLED' }],
-    ['list_disputes', {}],
-    ['get_dispute', { dispute_id: 'PP-000' }],
     ['accept_dispute_claim', { dispute_id: 'PP-000', note: 'x' }],
   ]) {
     const { entries: before } = await control('GET', 'journal');
@@ -158,6 +156,13 @@ async function notEnabled() {
     const asked = after.slice(before.length);
     holds(asked.length > 0, `${name} asked nothing: ${JSON.stringify(answer)}`);
     equal(asked.map((entry) => [entry.status, entry.answer.name]), asked.map(() => [403, 'NOT_AUTHORIZED']));
+  }
+  // Disputes are there to be read.
+  for (const [name, args, status] of [['list_disputes', {}, 200], ['get_dispute', { dispute_id: 'PP-000' }, 404]]) {
+    const { entries: before } = await control('GET', 'journal');
+    await use(name, args);
+    const { entries: after } = await control('GET', 'journal');
+    equal(after.slice(before.length).map((entry) => entry.status), [status]);
   }
   // Offered, but the toolkit itself has no method for it.
   const lame = await use('update_product', { product_id: product, operations: [] });

@@ -43,7 +43,7 @@ struct Feature {
     needed: bool,
 }
 
-const FEATURES: [Feature; 5] = [
+const FEATURES: [Feature; 6] = [
     Feature {
         name: "orders and payments",
         scopes: &["/services/payments/realtimepayment", "/services/payments/payment/authcapture"],
@@ -59,6 +59,11 @@ const FEATURES: [Feature; 5] = [
         name: "transaction search (needed to prove that a charge did not happen)",
         scopes: &["/services/reporting/search/read"],
         needed: true,
+    },
+    Feature {
+        name: "disputes (so that one freezes its owner before PayPal's records tell of it)",
+        scopes: &["/services/disputes/read-seller", "/services/disputes/read"],
+        needed: false,
     },
     Feature { name: "webhooks", scopes: &["/services/applications/webhooks"], needed: false },
 ];

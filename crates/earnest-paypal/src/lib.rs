@@ -12,6 +12,7 @@
 pub mod auth;
 pub mod client;
 pub mod config;
+pub mod disputes;
 pub mod doctor;
 pub mod evidence;
 pub mod money;

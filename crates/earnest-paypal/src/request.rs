@@ -115,6 +115,10 @@ operations! {
     TransactionSearch = "transaction_search", Get, Read;
     /// Our balances, up to 3 hours old.
     Balances = "balances", Get, Read;
+    /// One dispute.
+    DisputeGet = "dispute_get", Get, Read;
+    /// The disputes of one capture.
+    DisputeList = "dispute_list", Get, Read;
     /// Registers a webhook; PayPal refuses a second one for the same URL.
     WebhookCreate = "webhook_create", Post, Harmless;
     /// Our webhooks.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::disputes::{Dispute, Disputes};
 use crate::orders::Order;
 use crate::payments::{Authorization, Capture, Refund};
 use crate::reporting::{Balances, TransactionPage};
@@ -29,6 +30,10 @@ pub enum Resource {
     Transactions(TransactionPage),
     /// Our balances.
     Balances(Balances),
+    /// A dispute.
+    Dispute(Box<Dispute>),
+    /// The disputes of a capture.
+    Disputes(Disputes),
     /// A webhook.
     Webhook(Webhook),
     /// Our webhooks.
@@ -64,6 +69,8 @@ impl Resource {
             }
             Op::TransactionSearch => Self::Transactions(TransactionPage::parse(body)?),
             Op::Balances => Self::Balances(Balances::parse(body)?),
+            Op::DisputeGet => Self::Dispute(Box::new(Dispute::parse(body)?)),
+            Op::DisputeList => Self::Disputes(Disputes::parse(body)?),
             Op::WebhookCreate | Op::WebhookGet => Self::Webhook(Webhook::parse(body)?),
             Op::WebhookList => Self::Webhooks(Webhooks::parse(body)?),
             Op::WebhookVerify => Self::Verification(crate::webhooks::parse_verification(body)?),

@@ -58,6 +58,7 @@ pub const ALL_SCOPES: &[&str] = &[
     "https://uri.paypal.com/services/reporting/search/read",
     "https://uri.paypal.com/services/reporting/balances/read",
     "https://uri.paypal.com/services/applications/webhooks",
+    "https://uri.paypal.com/services/disputes/read-seller",
     "openid",
 ];
 

@@ -14,12 +14,13 @@ use crate::answer::Resource;
 use crate::books::Happening;
 use crate::call::Request;
 use crate::clock::rfc3339;
+use crate::disputes::Favour;
 use crate::faults::{Ending, Fault};
 use crate::route::OPERATIONS;
 use crate::server::plain;
 use crate::sim::Shared;
 use crate::world::{OrderStatus, SetupStatus, TokenState};
-use crate::{faults, orders, payments, refunds, vault};
+use crate::{disputes, faults, orders, payments, refunds, vault};
 
 /// Why a payer's decision was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -187,6 +188,35 @@ pub(crate) fn reverse(shared: &Shared, capture_id: &str, minor: Option<i64>) -> 
     done
 }
 
+/// See [`crate::Sim::dispute`].
+pub(crate) fn dispute(
+    shared: &Shared,
+    capture_id: &str,
+    minor: Option<i64>,
+    withhold: bool,
+) -> Option<String> {
+    let now = shared.clock.now();
+    let id = disputes::open(&mut shared.world(), capture_id, minor, withhold, now);
+    shared.wake_post();
+    id
+}
+
+/// See [`crate::Sim::touch_dispute`].
+pub(crate) fn touch_dispute(shared: &Shared, id: &str) -> bool {
+    let now = shared.clock.now();
+    let done = disputes::touch(&mut shared.world(), id, now);
+    shared.wake_post();
+    done
+}
+
+/// See [`crate::Sim::resolve`].
+pub(crate) fn resolve(shared: &Shared, id: &str, favour: Favour) -> bool {
+    let now = shared.clock.now();
+    let done = disputes::resolve(&mut shared.world(), id, favour, now);
+    shared.wake_post();
+    done
+}
+
 /// See [`crate::Sim::happen`].
 pub(crate) fn happen(shared: &Shared, what: &Happening) -> Option<String> {
     let now = shared.clock.now();
@@ -240,6 +270,21 @@ struct Scopes {
 struct Part {
     #[serde(default)]
     minor: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Claim {
+    #[serde(default)]
+    minor: Option<i64>,
+    #[serde(default)]
+    withhold: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Judgement {
+    favour: Favour,
 }
 
 fn parsed<T: DeserializeOwned>(request: &Request) -> Result<T, (u16, String)> {
@@ -389,6 +434,18 @@ fn happening(shared: &Shared, request: &Request, kind: &str, id: &str, verb: &st
             let part: Part =
                 if request.body.is_empty() { Part::default() } else { parsed(request)? };
             done(reverse(shared, id, part.minor))
+        }
+        ("captures", "dispute") => {
+            let said: Claim =
+                if request.body.is_empty() { Claim::default() } else { parsed(request)? };
+            let id = dispute(shared, id, said.minor, said.withhold.unwrap_or(true));
+            id.map(|id| json!({"dispute_id": id}))
+                .ok_or_else(|| (409, "nothing there to dispute".to_owned()))
+        }
+        ("disputes", "touch") => done(touch_dispute(shared, id)),
+        ("disputes", "resolve") => {
+            let said: Judgement = parsed(request)?;
+            done(resolve(shared, id, said.favour))
         }
         ("captures", "misstate-fee") => {
             let part: Part = parsed(request)?;

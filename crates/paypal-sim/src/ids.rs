@@ -50,6 +50,12 @@ pub(crate) fn debug() -> String {
     text
 }
 
+/// A dispute.
+pub(crate) fn dispute() -> String {
+    let part = |count| from_alphabet(b"0123456789", count);
+    format!("PP-D-{}-{}", part(5), part(5))
+}
+
 /// A webhook event.
 pub(crate) fn event() -> String {
     format!("WH-{}-{}", transaction(), transaction())

@@ -1,10 +1,10 @@
 //! An offline PayPal over HTTP: own books, faults, clock; knows nothing of Earnest.
 //!
-//! It speaks OAuth2, Orders v2, Payments v2, Vault v3, Transaction Search v1 and Webhooks v1 as
-//! PayPal's documents describe them, keeps its own record of the merchant's money, and notes in
-//! a journal what a careful client would not have done. It refuses what PayPal refuses, with the
-//! same codes and texts. Payouts and disputes are not simulated yet; those paths answer 403 like
-//! an account that has not enabled them.
+//! It speaks OAuth2, Orders v2, Payments v2, Vault v3, Transaction Search v1, Webhooks v1 and, for
+//! reading, Disputes v1 as PayPal's documents describe them, keeps its own record of the merchant's
+//! money, and notes in a journal what a careful client would not have done. It refuses what PayPal
+//! refuses, with the same codes and texts. Payouts are not simulated yet; those paths answer 403
+//! like an account that has not enabled them.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,6 +26,7 @@ mod check;
 mod clock;
 mod config;
 mod control;
+mod disputes;
 mod faults;
 mod ids;
 mod issues;
@@ -53,6 +54,7 @@ pub use books::{
 pub use clock::Clock;
 pub use config::{ALL_SCOPES, Merchant, Payer, Retention, SimConfig};
 pub use control::PayerError;
+pub use disputes::Favour;
 pub use faults::{ActiveFault, Effect, Ending, Fault};
 pub use journal::{Entry, Violation};
 pub use money::{Currency, FeeSchedule, Money};

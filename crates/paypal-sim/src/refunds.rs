@@ -16,7 +16,7 @@ use crate::{ids, render, schemas};
 const REFUND_WINDOW_SECONDS: i64 = 180 * 86_400;
 
 /// What is left of a capture, in minor units.
-fn left_of(world: &World, capture: &Capture) -> i64 {
+pub(crate) fn left_of(world: &World, capture: &Capture) -> i64 {
     let refunded: i64 = capture
         .refunds
         .iter()
@@ -159,7 +159,7 @@ fn announce(world: &mut World, event: &'static str, id: &str, at: Timestamp) {
 }
 
 /// Sets a capture's status from what is left of it.
-fn restate_capture(world: &mut World, id: &str, at: Timestamp) {
+pub(crate) fn restate_capture(world: &mut World, id: &str, at: Timestamp) {
     let Some(capture) = world.captures.get(id) else {
         return;
     };

@@ -4,7 +4,7 @@ use http::Method;
 
 use crate::answer::{Outcome, Problem};
 use crate::call::Call;
-use crate::{orders, payments, refunds, reporting, vault, webhooks};
+use crate::{disputes, orders, payments, refunds, reporting, vault, webhooks};
 
 /// Which memory of `PayPal-Request-Id` an operation has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,7 @@ const REFUND: &str = "/services/payments/refund";
 const VAULT: &str = "/services/vault/payment-tokens/readwrite";
 const SEARCH: &str = "/services/reporting/search/read";
 const BALANCES: &str = "/services/reporting/balances/read";
+const DISPUTES: &str = "/services/disputes/read-seller";
 const WEBHOOKS: &str = "/services/applications/webhooks";
 
 type Handler = fn(&mut Call<'_>) -> Result<Outcome, Problem>;
@@ -87,6 +88,9 @@ pub(crate) static OPERATIONS: &[Operation] = &[
 
     op("search.get", Method::GET, "/v1/reporting/transactions", SEARCH, Keys::Ignored, false, reporting::search),
     op("balances.get", Method::GET, "/v1/reporting/balances", BALANCES, Keys::Ignored, false, reporting::balances),
+
+    op("disputes.list", Method::GET, "/v1/customer/disputes", DISPUTES, Keys::Ignored, false, disputes::list),
+    op("disputes.get", Method::GET, "/v1/customer/disputes/{}", DISPUTES, Keys::Ignored, false, disputes::get),
 
     op("webhooks.post", Method::POST, "/v1/notifications/webhooks", WEBHOOKS, Keys::Ignored, false, webhooks::manage::create),
     op("webhooks.list", Method::GET, "/v1/notifications/webhooks", WEBHOOKS, Keys::Ignored, false, webhooks::manage::list),
@@ -191,7 +195,7 @@ mod tests {
         let get = &Method::GET;
         assert_eq!(name_of(get, "/v2/checkout/orders/5O19"), "orders.get");
         assert_eq!(name_of(&Method::POST, "/v2/checkout/orders/5O19"), "405");
-        assert_eq!(name_of(get, "/v1/customer/disputes"), "403");
+        assert_eq!(name_of(get, "/v1/customer/partner-referrals"), "403");
         assert_eq!(name_of(get, "/v9/nothing"), "404");
         assert_eq!(
             name_of(&Method::POST, "/v2/payments/authorizations/A/void"),

@@ -10,6 +10,7 @@ use crate::books::{BooksView, Happening};
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::control::{self, PayerError};
+use crate::disputes::Favour;
 use crate::faults::{Ending, Fault};
 use crate::journal::{Entry, Violation};
 use crate::server;
@@ -218,6 +219,22 @@ impl Sim {
     /// PayPal takes back `minor` units of a capture, or all that is left; false if it cannot.
     pub fn reverse(&self, capture_id: &str, minor: Option<i64>) -> bool {
         control::reverse(&self.shared, capture_id, minor)
+    }
+
+    /// A payer disputes `minor` units of a capture, or all that is left; PayPal's id of the dispute.
+    /// With `withhold` PayPal keeps the amount back meanwhile. `None` if there is nothing to dispute.
+    pub fn dispute(&self, capture_id: &str, minor: Option<i64>, withhold: bool) -> Option<String> {
+        control::dispute(&self.shared, capture_id, minor, withhold)
+    }
+
+    /// Something is said in an open dispute that moves no money; false if it is not open.
+    pub fn touch_dispute(&self, id: &str) -> bool {
+        control::touch_dispute(&self.shared, id)
+    }
+
+    /// Ends a dispute; false if it is not open. In the buyer's favour a reversal follows at once.
+    pub fn resolve(&self, id: &str, favour: Favour) -> bool {
+        control::resolve(&self.shared, id, favour)
     }
 
     /// Something happens in the account that no call makes; PayPal's id of it. `None` where no such

@@ -10,6 +10,7 @@ use crate::answer::{Problem, Resource};
 use crate::books::Books;
 use crate::clock::plus_seconds;
 use crate::config::{Payer, SimConfig};
+use crate::disputes::Dispute;
 use crate::faults::{Ending, Faults};
 use crate::ids;
 use crate::journal::Journal;
@@ -326,6 +327,7 @@ pub(crate) struct World {
     pub(crate) authorizations: BTreeMap<String, Authorization>,
     pub(crate) captures: BTreeMap<String, Capture>,
     pub(crate) refunds: BTreeMap<String, Refund>,
+    pub(crate) disputes: BTreeMap<String, Dispute>,
     pub(crate) setup_tokens: BTreeMap<String, SetupToken>,
     pub(crate) payment_tokens: BTreeMap<String, PaymentToken>,
     pub(crate) payers: BTreeMap<String, Payer>,
@@ -354,6 +356,7 @@ impl World {
             authorizations: BTreeMap::new(),
             captures: BTreeMap::new(),
             refunds: BTreeMap::new(),
+            disputes: BTreeMap::new(),
             setup_tokens: BTreeMap::new(),
             payment_tokens: BTreeMap::new(),
             payers,

@@ -50,13 +50,15 @@ pub struct Event {
     pub event_type: String,
     /// When it was made.
     pub create_time: Option<Timestamp>,
-    /// The id of the resource inside: an order, capture, *refund*, authorization, payment token.
+    /// The id of the resource inside: an order, capture, *refund*, authorization, payment token,
+    /// dispute.
     pub resource_id: Option<String>,
     /// The order it belongs to.
     pub order_id: Option<String>,
     /// The authorization it belongs to.
     pub authorization_id: Option<String>,
-    /// The capture it belongs to; of a refund, only its `up` link says.
+    /// The capture it belongs to; of a refund, only its `up` link says; of a dispute, the first of the
+    /// transactions that it names.
     pub capture_id: Option<String>,
     /// Our reference.
     pub invoice_id: Option<String>,
@@ -133,6 +135,14 @@ struct WireResource {
     supplementary_data: Option<WireSupplementary>,
     purchase_units: Vec<WireUnit>,
     links: Vec<Link>,
+    dispute_id: Option<String>,
+    disputed_transactions: Vec<WireDisputed>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireDisputed {
+    seller_transaction_id: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -196,6 +206,8 @@ impl From<WireEvent> for Event {
         let resource = WireResource::deserialize(&wire.resource).unwrap_or_default();
         let related = resource.supplementary_data.unwrap_or_default().related_ids;
         let unit = resource.purchase_units.into_iter().next().unwrap_or_default();
+        let mut disputed = resource.disputed_transactions.into_iter();
+        let disputed = disputed.find_map(|one| one.seller_transaction_id);
         let up = |collection| wire::up_id(&resource.links, collection);
         Self {
             id: wire.id,
@@ -203,8 +215,8 @@ impl From<WireEvent> for Event {
             create_time: wire.create_time,
             order_id: related.order_id.or_else(|| up("/orders")),
             authorization_id: related.authorization_id.or_else(|| up("/authorizations")),
-            capture_id: related.capture_id.or_else(|| up("/captures")),
-            resource_id: resource.id,
+            capture_id: related.capture_id.or_else(|| up("/captures")).or(disputed),
+            resource_id: resource.id.or(resource.dispute_id),
             invoice_id: resource.invoice_id.or(unit.invoice_id),
             custom_id: resource.custom_id.or(unit.custom_id),
         }

@@ -5,13 +5,14 @@ use earnest_paypal::doctor::{Check, Finding, Known, checks};
 
 use crate::server::{Reply, Server, json};
 
-const SCOPES: [&str; 6] = [
+const SCOPES: [&str; 7] = [
     "services/payments/realtimepayment",
     "services/payments/refund",
     "services/vault/payment-tokens/readwrite",
     "services/reporting/search/read",
     "services/reporting/balances/read",
     "services/applications/webhooks",
+    "services/disputes/read-seller",
 ];
 
 fn token_with(scopes: &[&str]) -> Reply {

@@ -172,7 +172,7 @@ async fn broken_requests_get_paypals_own_refusals() {
     assert_eq!(got.status, 415);
     let got = send(paypal.request(Method::DELETE, ORDERS)).await.unwrap();
     assert_eq!(got.status, 405);
-    let got = paypal.get("/v1/customer/disputes").await;
+    let got = paypal.get("/v1/customer/partner-referrals").await;
     assert_eq!((got.status, got.text("/name")), (403, "NOT_AUTHORIZED"));
     let got = paypal.get("/v2/nothing/here").await;
     assert_eq!((got.status, got.text("/name")), (404, "RESOURCE_NOT_FOUND"));

@@ -2,6 +2,7 @@
 //!
 //! They lie beside the repository, not in it; without them these tests say so and pass.
 
+use paypal_sim::Favour;
 use std::path::{Path, PathBuf};
 
 use jsonschema::{Draft, Validator};
@@ -204,6 +205,7 @@ async fn every_exchange_fits_the_documents() {
         "vault_payment_tokens_v3.json",
         "reporting_transactions_v1.json",
         "notifications_webhooks_v1.json",
+        "customer_disputes_v1.json",
     ] {
         let document = Document::load(name).unwrap();
         for entry in paypal.sim.journal() {
@@ -264,6 +266,7 @@ async fn tour(paypal: &Paypal) {
         assert_eq!(got.status, 200, "{}", got.body);
     }
     paypal.get("/v1/reporting/balances").await;
+    tour_of_disputes(paypal).await;
     let hook = json!({"url": "https://example.com/hook", "event_types": [{"name": "*"}]});
     let hook = paypal.post("/v1/notifications/webhooks", "", &hook).await;
     let path = format!("/v1/notifications/webhooks/{}", hook.text("/id"));
@@ -276,6 +279,31 @@ async fn tour(paypal: &Paypal) {
     let path = format!("/v1/notifications/webhooks-events/{event}");
     paypal.get(&path).await;
     paypal.post(&format!("{path}/resend"), "", &json!({})).await;
+}
+
+async fn tour_of_disputes(paypal: &Paypal) {
+    let id = paypal.approved_order("CAPTURE", "5.01", "d1").await;
+    let path = format!("/v2/checkout/orders/{id}/capture");
+    let got = paypal.post(&path, "d2", &json!({})).await;
+    let capture = got.text("/purchase_units/0/payments/captures/0/id").to_owned();
+    let of = format!("/v1/customer/disputes?disputed_transaction_id={capture}");
+    assert!(paypal.get(&of).await.body["items"].is_null());
+    for (minor, favour) in [(200, Favour::Seller), (300, Favour::Buyer)] {
+        let dispute = paypal.sim.dispute(&capture, Some(minor), true).unwrap();
+        let path = format!("/v1/customer/disputes/{dispute}");
+        assert_eq!(paypal.get(&path).await.text("/status"), "WAITING_FOR_SELLER_RESPONSE");
+        assert_eq!(paypal.get(&of).await.text("/items/0/dispute_id"), dispute);
+        assert!(paypal.sim.touch_dispute(&dispute));
+        assert!(paypal.sim.resolve(&dispute, favour));
+        assert!(!paypal.sim.resolve(&dispute, favour) && !paypal.sim.touch_dispute(&dispute));
+        assert_eq!(paypal.get(&path).await.text("/status"), "RESOLVED");
+    }
+    // All but what went to the buyer came back.
+    let rows = paypal.sim.books().rows;
+    let codes = ["T1110", "T1111", "T1110", "T1111", "T1106"];
+    let of = rows.iter().filter(|row| row.reference_id.as_deref() == Some(&capture));
+    assert_eq!(of.map(|row| row.event_code).collect::<Vec<_>>(), codes);
+    assert_eq!(paypal.get("/v1/customer/disputes/PP-D-0-0").await.status, 404);
 }
 
 async fn tour_of_orders(paypal: &Paypal) {
