@@ -9,6 +9,7 @@ pub const KINDS: [&str; 19] = [
     "alarm.capture_of_closed_intent",
     "alarm.database_held",
     "alarm.dispute_money_withheld",
+    "alarm.dispute_opened",
     "alarm.job_died",
     "alarm.lost_capture_unplaced",
     "alarm.lost_purchase_reported",

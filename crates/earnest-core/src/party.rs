@@ -25,7 +25,8 @@ pub struct Owner {
     pub created_at: Timestamp,
     /// Paused by the owner: no new hold, voucher, re-issue or use of an approval.
     pub paused: bool,
-    /// Why the owner is frozen, if it is: a reversal left a debt, or a tab was written off.
+    /// Why the owner is frozen, if it is: a payment is disputed, a reversal left a debt, or a tab was
+    /// written off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
     /// The one open (or closing) tab.
@@ -42,6 +43,10 @@ pub struct Owner {
     pub credit_line_micros: Option<Micros>,
     /// Everything captured so far: what the credit line grows with.
     pub settled_micros: Micros,
+    /// What is disputed of his payments at PayPal, or withheld for that: taken off what his tabs may
+    /// owe, as a debt is.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub disputed_micros: Micros,
     /// Settlements below the minimum of the last 24 hours: what another is measured by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub small_settlements: Vec<SmallSettlement>,
@@ -104,6 +109,11 @@ pub fn shortened(address: &str) -> Option<String> {
     Some(format!("{}…@{host}", name.chars().next()?))
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_nothing(amount: &Micros) -> bool {
+    amount.is_zero()
+}
+
 impl Owner {
     /// A new owner.
     pub fn new(id: OwnerId, name: &str, zone: Zone, now: Timestamp) -> Self {
@@ -118,6 +128,7 @@ impl Owner {
             earlier_tabs: Vec::new(),
             credit_line_micros: None,
             settled_micros: Micros::ZERO,
+            disputed_micros: Micros::ZERO,
             small_settlements: Vec::new(),
             funding: None,
             payer: Standing::Own,

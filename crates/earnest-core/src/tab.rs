@@ -217,7 +217,7 @@ pub fn credit_line(owner: &Owner, settings: &Settings) -> Micros {
 }
 
 /// What a tab may owe: the smaller of the owner's own limit and the operator's line, less what
-/// every earlier tab of that owner still owes, pending included, and the owner's debt.
+/// every earlier tab of that owner still owes, pending included, the owner's debt, and what is disputed.
 pub fn room(own_limit: Option<Micros>, line: Micros, earlier: Micros) -> Micros {
     own_limit.map_or(line, |limit| limit.min(line)).saturating_sub(earlier)
 }
@@ -290,8 +290,10 @@ pub(crate) fn place(
     let limits = view.row::<Policy>(PolicySubject::Owner(owner.id))?.and_then(Policy::limits);
     let own_limit = limits.and_then(|limits| limits.tab_limit_micros);
     let line = credit_line(owner, settings);
-    // What went back and was not repaid counts like an earlier tab, once the freeze is lifted.
-    let mut earlier = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
+    // What went back and was not repaid counts like an earlier tab, once the freeze is lifted; what is
+    // disputed may go the same way.
+    let debt = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
+    let mut earlier = add(debt, owner.disputed_micros)?;
     let mut carry = Vec::new();
     let mut carried = Micros::ZERO;
     for id in &owner.earlier_tabs {

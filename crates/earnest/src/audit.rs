@@ -18,7 +18,7 @@ use std::rc::Rc;
 use earnest_core::admin::OriginHolders;
 use earnest_core::approval::{Approval, Grant};
 use earnest_core::cash::CashEntry;
-use earnest_core::dispute::Withheld;
+use earnest_core::dispute::{Disputed, Withheld};
 use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
@@ -99,6 +99,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Suspended>()
         .kind::<CashEntry>()
         .kind::<Withheld>()
+        .kind::<Disputed>()
         .kind::<Acknowledged>()
         .kind::<Reconciliation>()
         .kind::<Scanned>()
@@ -163,6 +164,7 @@ impl Check for Gather {
             suspended: all(snapshot, |row: &Suspended| row.capture.clone())?,
             cash_entries: all(snapshot, |row: &CashEntry| row.paypal_id.clone())?,
             withheld: all(snapshot, |row: &Withheld| row.paypal_id.clone())?,
+            disputed: all(snapshot, |row: &Disputed| row.capture.clone())?,
             acknowledged: all(snapshot, |row: &Acknowledged| row.paypal_id.clone())?,
             reconciliation: snapshot.row::<Reconciliation>(Reconciliation::ID)?,
             model_calls: all(snapshot, |row: &ModelCall| row.id)?,

@@ -25,7 +25,8 @@ use crate::flight::{Errand, Piece, Room, drain, fly};
 use crate::flow::paypal::{FlowError, carry_out};
 use crate::flow::webhook::WebhookEvent;
 use crate::flow::{
-    advisor, cash, hook, import, lost, origin, receipt, reversal, scan, settle, strain, webhook,
+    advisor, cash, dispute, hook, import, lost, origin, receipt, reversal, scan, settle, strain,
+    webhook,
 };
 use crate::signing;
 use crate::supervise::supervise;
@@ -387,6 +388,7 @@ pub async fn reversals(app: &App) -> Result<(), FlowError> {
 pub async fn records(app: &App) -> Result<(), FlowError> {
     lost::read_pending(app).await?;
     cash::read_voided(app).await?;
+    dispute::read_open(app).await?;
     if import::look(app).await? { Ok(()) } else { scan::look(app).await }
 }
 

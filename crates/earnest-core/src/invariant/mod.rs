@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::approval::{Approval, Grant};
 use crate::cash::CashEntry;
-use crate::dispute::Withheld;
+use crate::dispute::{Disputed, Withheld};
 use crate::id::{
     AgentId, ApprovalId, GrantId, IntentId, ModelCallId, OwnerId, PurchaseId, SettlementId, TabId,
     TransferId,
@@ -80,6 +80,8 @@ pub struct Rows {
     pub cash_entries: BTreeMap<String, CashEntry>,
     /// What PayPal withheld and released, by PayPal's id.
     pub withheld: BTreeMap<String, Withheld>,
+    /// Captures that are or were disputed, by PayPal's id.
+    pub disputed: BTreeMap<String, Disputed>,
     /// What the operator acknowledged, by PayPal's id.
     pub acknowledged: BTreeMap<String, Acknowledged>,
     /// What the last comparison with PayPal's records found.
@@ -119,6 +121,10 @@ pub const INVARIANTS: &[(&str, Invariant)] = &[
     ("every_difference_is_explained", cash::every_difference_is_explained),
     ("model_spend_is_its_calls", models::model_spend_is_its_calls),
     ("an_owner_knows_its_tabs", owners::an_owner_knows_its_tabs),
+    (
+        "what_is_disputed_counts_against_its_owner",
+        owners::what_is_disputed_counts_against_its_owner,
+    ),
     ("an_approval_works_once", owners::an_approval_works_once),
 ];
 

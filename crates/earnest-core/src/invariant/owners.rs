@@ -1,11 +1,11 @@
 //! What stands on the guards of owners and agents, and what owners allowed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Fold, Rows, wide};
 use crate::approval::{ApprovalState, MAX_GRANTS, MAX_WAITING};
 use crate::authorize::grant_account;
-use crate::id::TabId;
+use crate::id::{OwnerId, TabId};
 use crate::party::Owner;
 use crate::purchase::PurchaseState;
 use crate::tab::{Tab, TabState};
@@ -51,6 +51,29 @@ fn wrong_place(owner: &Owner, tab: &Tab) -> Option<String> {
     };
     let fits = fits && !tab.finished;
     (!fits).then(|| format!("{} is {:?} among the tabs of {}", tab.id, tab.state, owner.id))
+}
+
+/// INVARIANT: what_is_disputed_counts_against_its_owner
+///
+/// What the guard says is disputed is what the disputed captures of that owner put at risk.
+pub(super) fn what_is_disputed_counts_against_its_owner(
+    rows: &Rows,
+    _: &Fold,
+    breaches: &mut Vec<String>,
+) {
+    let mut sums: BTreeMap<OwnerId, i128> = BTreeMap::new();
+    for row in rows.disputed.values() {
+        let Some(of) = row.of else { continue };
+        let sum = sums.entry(of.owner).or_default();
+        *sum = sum.saturating_add(wide(row.at_risk()));
+    }
+    for owner in rows.owners.values() {
+        let sum = sums.get(&owner.id).copied().unwrap_or_default();
+        if wide(owner.disputed_micros) != sum {
+            let says = owner.disputed_micros;
+            breaches.push(format!("{} says {says} is disputed, and {sum} is", owner.id));
+        }
+    }
 }
 
 /// INVARIANT: an_approval_works_once

@@ -322,7 +322,8 @@ pub(crate) fn finish(owner: &mut Owner, tab: &mut Tab) {
 impl Settle {
     /// What the tab may owe, as the next purchase will find it.
     fn room(&self, view: &View, owner: &Owner) -> Result<Micros, Stop> {
-        let mut earlier = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
+        let debt = view.totals(Account::OwnerDebt(owner.id).usd())?.collectible();
+        let mut earlier = add(debt, owner.disputed_micros)?;
         for tab in owner.earlier_tabs.iter().filter(|tab| **tab != self.tab) {
             earlier = add(earlier, view.totals(Account::TabOwed(*tab).usd())?.owed())?;
         }

@@ -3,7 +3,7 @@
 
 use earnest_core::cash::{CashKind, RecordCash};
 use earnest_core::chain::{ChainKind, chain_of};
-use earnest_core::dispute::{BookWithheld, Withholding};
+use earnest_core::dispute::{BookWithheld, Concerned, Withholding};
 use earnest_core::id::{PurchaseId, TransferId};
 use earnest_core::intent::{Fate, IntentState};
 use earnest_core::invariant::{self, Fold, INVARIANTS, Rows};
@@ -13,6 +13,7 @@ use earnest_core::money::Micros;
 use earnest_core::policy::Limits;
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::reconcile::{Acknowledged, Begin, Covered, Keep, Line, Report, Why};
+use earnest_core::reversal::Captured;
 use earnest_core::settlement::{Settlement, SettlementState};
 use earnest_core::tab::Tab;
 use earnest_core::unit::{Fingerprint, Key};
@@ -92,7 +93,11 @@ fn sound() -> (Rows, Fold) {
         [(Withholding::Hold, "HELD", 90_000), (Withholding::Release, "FREED", 40_000)]
     {
         let (paypal_id, amount) = (id.to_owned(), micros(amount));
-        world.run(BookWithheld { paypal_id, way, amount, reference: None }).unwrap();
+        let whose =
+            Captured { intent: settlement.intent, settlement: settlement.id, owner: back.owner };
+        let whose = Concerned { of: Some(whose), cleared_for: Vec::new() };
+        let of = Some(("ABOVE".to_owned(), whose));
+        world.run(BookWithheld { paypal_id, way, amount, reference: None, of }).unwrap();
     }
     let asking = world.buyer();
     world.spend(asking, &shop, 30_000);
@@ -440,6 +445,19 @@ fn an_owner_knows_its_tabs() {
                     owner.earlier_tabs.extend(owner.open_tab);
                 });
             },
+        ],
+    );
+}
+
+#[test]
+fn what_is_disputed_counts_against_its_owner() {
+    notices(
+        "what_is_disputed_counts_against_its_owner",
+        &[
+            |rows, _| {
+                rows.owners.values_mut().for_each(|owner| owner.disputed_micros = micros(1));
+            },
+            |rows, _| rows.disputed.clear(),
         ],
     );
 }

@@ -18,6 +18,7 @@ mod authorize;
 mod budgets;
 mod caps;
 mod cash;
+mod disputes;
 mod hooks;
 mod invariants;
 mod leases;

@@ -202,7 +202,7 @@ fn a_dispute_moves_money_off_the_balance_and_back() {
         let book = |id: &str, way, amount| {
             let reference = Some("CAP".to_owned());
             let (paypal_id, amount) = (id.to_owned(), micros(amount));
-            world.run(BookWithheld { paypal_id, way, amount, reference }).unwrap();
+            world.run(BookWithheld { paypal_id, way, amount, reference, of: None }).unwrap();
         };
         for _ in 0..2 {
             book("H", Withholding::Hold, 300_000);

@@ -746,6 +746,11 @@ impl World {
                 .into_iter()
                 .map(|row| (row.paypal_id.clone(), row))
                 .collect(),
+            disputed: self
+                .all::<earnest_core::dispute::Disputed>()
+                .into_iter()
+                .map(|row| (row.capture.clone(), row))
+                .collect(),
             acknowledged: self
                 .all::<earnest_core::reconcile::Acknowledged>()
                 .into_iter()

@@ -161,6 +161,7 @@ fn operating() -> OpenApiRouter<App> {
         .routes(routes!(cash::void))
         .routes(routes!(cash::forgive))
         .routes(routes!(paypal::reversals))
+        .routes(routes!(paypal::disputes))
         .routes(routes!(restore::status))
         .routes(routes!(restore::lift))
         .routes(routes!(restore::captures))

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use earnest_core::dispute::{Case, Disputed};
 use earnest_core::id::{IntentId, PurchaseId, SettlementId, TabId, VaultId};
 use earnest_core::intent::{Evidence, Intent, Purpose};
 use earnest_core::problem::Code;
@@ -20,7 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{AsOperator, AsOwnerOrOperator, Caller, not_here};
 use super::error::{ApiResult, refuse};
 use super::read::{Paging, Path, Query, body, id};
-use super::view::{List, Problem};
+use super::view::{List, Problem, text};
 use crate::app::App;
 use crate::flow::redact;
 use crate::flow::webhook::{self as flow, WebhookEvent};
@@ -399,6 +400,70 @@ pub async fn reversals(
         named: row.named,
         open: row.open,
         next_at: row.open.then(|| row.next_at.to_string()),
+        seen_at: row.seen_at.to_string(),
+        paypal_capture: row.capture,
+    })))
+}
+
+/// A dispute about a capture.
+#[derive(Serialize, ToSchema)]
+pub struct CaseView {
+    /// PayPal's id of it: answer it in PayPal's own pages.
+    id: String,
+    /// `open`, `won` or `lost`.
+    stage: String,
+    /// What is disputed.
+    amount_micros: i64,
+    /// Why, in PayPal's word.
+    reason: Option<String>,
+}
+
+/// A capture that its payer disputes, or disputed.
+#[derive(Serialize, ToSchema)]
+pub struct DisputedView {
+    /// PayPal's id of the capture.
+    paypal_capture: String,
+    /// Whose.
+    owner: Option<String>,
+    /// The settlement it paid.
+    settlement: Option<String>,
+    /// The disputes that were read.
+    disputes: Vec<CaseView>,
+    /// What PayPal withholds for them now.
+    withheld_micros: i64,
+    /// What may still be lost; counts against what the owner may owe.
+    at_risk_micros: i64,
+    /// Whether something still has to be read.
+    open: bool,
+    /// When it was first heard of.
+    seen_at: String,
+}
+
+/// What payers dispute at PayPal, for the operator; its owners are frozen.
+#[utoipa::path(get, path = "/v1/disputes", tag = "operator", security(("key" = [])), params(Paging),
+    responses((status = 200, body = List<DisputedView>),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn disputes(
+    State(app): State<App>,
+    _: AsOperator,
+    Query(paging): Query<Paging>,
+) -> ApiResult<axum::Json<List<DisputedView>>> {
+    let cursor = paging.cursor()?;
+    let reader = app.store.reader();
+    let page = reader.list::<Disputed>("disputes", "", cursor.as_ref(), paging.limit()?, true)?;
+    let case = |case: &Case| CaseView {
+        id: case.id.clone(),
+        stage: text(&case.stage),
+        amount_micros: case.amount_micros.get(),
+        reason: case.reason.clone(),
+    };
+    Ok(axum::Json(List::of(page, |row| DisputedView {
+        owner: row.of.map(|of| of.owner.to_string()),
+        settlement: row.of.map(|of| of.settlement.to_string()),
+        disputes: row.cases.iter().map(case).collect(),
+        withheld_micros: row.withheld_micros.saturating_sub(row.released_micros).get(),
+        at_risk_micros: row.at_risk().get(),
+        open: row.is_open(),
         seen_at: row.seen_at.to_string(),
         paypal_capture: row.capture,
     })))

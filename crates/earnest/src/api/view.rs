@@ -55,7 +55,7 @@ fn value(row: &impl Serialize) -> Value {
     serde_json::to_value(row).unwrap_or_default()
 }
 
-fn text(row: &impl Serialize) -> String {
+pub(super) fn text(row: &impl Serialize) -> String {
     match value(row) {
         Value::String(text) => text,
         other => other.to_string(),
@@ -474,6 +474,8 @@ pub struct OwnerView {
     pub settled_micros: i64,
     /// What it owes for money that went back at PayPal; taken off what its tabs may owe.
     pub debt_micros: i64,
+    /// What is disputed of its payments at PayPal; taken off as well.
+    pub disputed_micros: i64,
     /// The zone its days are counted in.
     pub zone: String,
     /// The zone they are counted in from `next_zone_from` on, after a change.
@@ -504,6 +506,7 @@ pub fn owner(row: &Owner, app: &App) -> ApiResult<OwnerView> {
         credit_line_micros: earnest_core::tab::credit_line(row, &app.settings).get(),
         settled_micros: row.settled_micros.get(),
         debt_micros: debt.collectible().get(),
+        disputed_micros: row.disputed_micros.get(),
         zone: row.zone_at(now).to_string(),
         next_zone: coming.map(|(zone, _)| zone.to_string()),
         next_zone_from: coming.map(|(_, from)| from.to_string()),

@@ -4,6 +4,7 @@
 pub mod advisor;
 pub mod approval;
 pub mod cash;
+pub mod dispute;
 pub mod hook;
 pub mod import;
 pub mod lost;

@@ -25,6 +25,7 @@ use earnest_paypal::reporting::{TransactionRow, balances_at};
 use earnest_paypal::{Outcome, Resource};
 use earnest_store::{ReadError, Reader, Snapshot};
 
+use super::dispute;
 use super::paypal::FlowError;
 use crate::app::App;
 
@@ -174,7 +175,9 @@ async fn book_withheld(app: &App, row: &Row) -> Result<bool, FlowError> {
     }
     if app.store.reader().row::<Withheld>(&row.id)?.is_none() {
         let (paypal_id, reference) = (row.id.clone(), row.reference.clone());
-        app.store.submit(BookWithheld { paypal_id, way, amount, reference }).await?;
+        let of = dispute::referred(app, reference.as_deref())?;
+        app.store.submit(BookWithheld { paypal_id, way, amount, reference, of }).await?;
+        app.wake.notify();
     }
     Ok(app.store.reader().row::<Withheld>(&row.id)?.is_some())
 }

@@ -1,13 +1,13 @@
 //! Reading what went back at PayPal: refunds made in its own pages, and reversals.
 
-use earnest_core::intent::{Intent, Purpose};
 use earnest_core::money::{Currency, Micros};
-use earnest_core::reversal::{Book, Captured, Looked, Note, Reversal};
+use earnest_core::reversal::{Book, Looked, Note, Reversal};
 use earnest_core::suspense::Suspended;
 use earnest_paypal::evidence::{Evidence, refer_to};
 use earnest_paypal::payments::{self, Capture, CaptureStatus, Refund, RefundStatus};
 use earnest_paypal::{Outcome, Resource, orders};
 
+use super::dispute;
 use super::paypal::FlowError;
 use super::settle::read_capture;
 use crate::app::App;
@@ -20,13 +20,7 @@ use crate::app::App;
 /// [`FlowError`].
 pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<(), FlowError> {
     let reader = app.store.reader();
-    let page = reader.list::<Intent>("intents.capture", capture_id, None, 1, true)?;
-    let of = page.items.first().and_then(|intent| match intent.purpose {
-        Purpose::Settlement(settlement) => {
-            Some(Captured { intent: intent.id, settlement, owner: intent.owner })
-        }
-        _ => None,
-    });
+    let of = dispute::captured(app, capture_id)?;
     let in_books = of.is_some() || reader.row::<Suspended>(capture_id)?.is_some();
     if !in_books {
         return Ok(());

@@ -44,7 +44,8 @@ pub fn plan_of(app: &App, tab: &Tab) -> Result<Plan, FlowError> {
 /// # Errors
 /// When the books cannot be read.
 pub fn room_of(app: &App, owner: &Owner, tab: TabId) -> Result<Micros, FlowError> {
-    let mut earlier = debt_of(app, owner.id)?;
+    let debt = debt_of(app, owner.id)?;
+    let mut earlier = debt.checked_add(owner.disputed_micros).unwrap_or(Micros::MAX);
     for id in owner.earlier_tabs.iter().filter(|id| **id != tab) {
         let owed = app.store.reader().totals(&Account::TabOwed(*id).usd())?.owed();
         earlier = earlier.checked_add(owed).unwrap_or(Micros::MAX);

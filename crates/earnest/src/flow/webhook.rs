@@ -12,7 +12,7 @@ use earnest_paypal::webhooks::{self as api, Delivery, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::paypal::{FlowError, unless_taken};
-use super::{reversal, settle, vault};
+use super::{dispute, reversal, settle, vault};
 use crate::app::{App, WebhookCheck};
 
 /// An event as it was received.
@@ -239,6 +239,11 @@ pub async fn act(app: &App, event: &WebhookEvent) -> Result<(), FlowError> {
             // The resource is a refund; the capture stands only in its `up` link.
             if let Some(id) = event.capture.as_ref().or(event.resource.as_ref()) {
                 reversal::hinted(app, id, event.resource.as_deref()).await?;
+            }
+        }
+        "CUSTOMER.DISPUTE.CREATED" | "CUSTOMER.DISPUTE.UPDATED" | "CUSTOMER.DISPUTE.RESOLVED" => {
+            if let Some(id) = &event.resource {
+                dispute::hinted(app, id).await?;
             }
         }
         "VAULT.PAYMENT-TOKEN.DELETED" | "VAULT.PAYMENT-TOKEN.DELETION-INITIATED" => {

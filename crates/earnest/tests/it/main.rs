@@ -24,6 +24,7 @@ mod csv;
 mod database;
 mod debugs;
 mod dice;
+mod disputes;
 mod edge;
 mod engine;
 mod events;
