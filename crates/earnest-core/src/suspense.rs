@@ -35,6 +35,8 @@ pub enum Why {
     Unasked,
     /// A life of these books that a restore lost captured it, for lines that are lost with it.
     Restored,
+    /// It has the marks of a settlement of a lost life that another capture is in the books for.
+    SettledAlready,
 }
 
 /// A capture of which something is in suspense.

@@ -10,6 +10,7 @@
 
 use earnest_core::jws::{Jwks, KeySet, Purpose, Signer};
 use earnest_core::problem::{Code, Refusal};
+use earnest_core::settlement::Marker;
 use earnest_core::signing::{KeepKey, Rotate, SealedKey};
 use earnest_core::time::{Timestamp, after};
 use earnest_core::unit::Key;
@@ -51,6 +52,10 @@ pub struct Keys {
     pub jwks: Jwks,
     /// The same, ready to verify with.
     pub set: KeySet,
+    /// Proves invoices. Its secret follows from the first key that signed receipts: that one is in
+    /// every copy of the books, sealed, and stays there whatever is rotated or sealed anew, so that a
+    /// charge of a life that a restore lost is known by its proof.
+    pub marker: Marker,
 }
 
 impl Keys {
@@ -91,14 +96,21 @@ fn open(rows: Vec<SealedKey>, sealer: &Sealer, now: Timestamp) -> Result<Keys, S
     let jwks = Jwks { keys: rows.iter().map(|row| row.jwk.clone()).collect() };
     let over =
         |row: &SealedKey| row.jwk.retired_at.is_some_and(|at| after(at, AT_HAND_SECONDS) < now);
+    let first = rows.iter().find(|row| row.jwk.purpose == Purpose::Receipt);
+    let first = first.ok_or_else(|| SealError::Books("no key signs receipts".to_owned()))?;
+    let marker = Marker::derive(&*secret_of(first, sealer)?);
     let mut at_hand = Vec::new();
     for row in rows.into_iter().filter(|row| !over(row)) {
-        let secret = sealer.open_secret(&row.jwk.kid, &row.sealed)?;
-        let secret: &[u8; 32] = secret.as_slice().try_into().map_err(|_| SealError::OtherKey)?;
-        let signer = Signer::new(row.jwk.purpose, secret);
+        let signer = Signer::new(row.jwk.purpose, &*secret_of(&row, sealer)?);
         at_hand.push(AtHand { row, signer });
     }
-    Ok(Keys { at_hand, set: KeySet::new(&jwks), jwks })
+    Ok(Keys { at_hand, set: KeySet::new(&jwks), jwks, marker })
+}
+
+fn secret_of(row: &SealedKey, sealer: &Sealer) -> Result<Zeroizing<[u8; 32]>, SealError> {
+    let secret = sealer.open_secret(&row.jwk.kid, &row.sealed)?;
+    let secret = secret.as_slice().try_into().map_err(|_| SealError::OtherKey)?;
+    Ok(Zeroizing::new(secret))
 }
 
 /// Rotates the keys of a purpose. With `at_once` the new one signs from now on and the old one counts

@@ -17,7 +17,7 @@ use crate::ledger::{Account, Cause, Leg, Op, Totals};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::reversal::{Captured, Note};
-use crate::settlement::{Settlement, SettlementState, finish};
+use crate::settlement::{Marker, Settlement, SettlementState, finish};
 use crate::suspense::{Suspended, Why};
 use crate::tab::{Tab, TabState, add, other_frozen, touch_tabs};
 use crate::time::{Timestamp, after};
@@ -83,18 +83,25 @@ impl Marks {
         if believed { self.n } else { known.saturating_add(1) }
     }
 
-    /// Reads our marks: invoice `epoch:tab:n:mark`, and `set_…` or `set_….own_…` beside it. `None` for
-    /// everything else.
+    /// Reads our marks: invoice `epoch:tab:n:mark`, and `set_….own_…` beside it, proved together with
+    /// the amount by `marker`. `None` for everything else: receipts show the form, and whoever pays us
+    /// may write it.
     ///
     /// Of any epoch: the one of a life that began with another restore of the same copy is in no books
-    /// that are left. Who takes the marks for true has to look whether tab, owner and time fit.
-    pub fn read(capture: &str, invoice_id: &str, custom_id: Option<&str>) -> Option<Self> {
+    /// that are left, and its proofs are by the same secret. Who takes the marks for true has to look
+    /// whether tab, owner and time fit.
+    pub fn read(
+        capture: &str,
+        invoice_id: &str,
+        custom_id: Option<&str>,
+        amount: Micros,
+        marker: &Marker,
+    ) -> Option<Self> {
         let tab = tab_of_invoice(invoice_id)?;
         let n = invoice_id.split(':').nth(2)?.parse().ok()?;
-        let (settlement, owner) = match custom_id?.split_once('.') {
-            Some((settlement, owner)) => (settlement, Some(owner.parse().ok()?)),
-            None => (custom_id?, None),
-        };
+        let custom = custom_id.filter(|custom| marker.is_proved(invoice_id, custom, amount))?;
+        let (settlement, owner) = custom.split_once('.')?;
+        let owner = Some(owner.parse().ok()?);
         Some(Self {
             capture: capture.to_owned(),
             invoice_id: invoice_id.to_owned(),
@@ -242,8 +249,12 @@ impl Unit for BookLost {
             Found::Pending => self.wait(view, row),
             Found::Gone => self.gone(view, row),
             Found::Done(charge) => match (row.owner, row.marks.pays) {
+                // INVARIANT: a_settlement_is_restored_from_one_capture
+                (Some(_), Some(tab)) if view.row::<Settlement>(row.marks.settlement)?.is_some() => {
+                    self.twice(view, row, charge, tab, now)
+                }
                 (Some(owner), Some(tab)) => self.pay(view, row, charge, owner, tab, now),
-                _ => self.unplaced(row, charge, now),
+                _ => self.unplaced(view, row, charge, Why::Restored, now),
             },
         }
     }
@@ -254,6 +265,31 @@ fn touch_retry(touches: &mut Touches, view: &View, tab: TabId) {
     if let Some(retry) = view.peek::<Tab>(tab).and_then(|tab| tab.retry) {
         touches.row::<Settlement>(retry);
     }
+}
+
+/// What [`pays_first`] looks at.
+pub(crate) fn touch<'a>(touches: &mut Touches, captures: impl Iterator<Item = &'a String>) {
+    for capture in captures {
+        touches.row::<LostCapture>(capture);
+        touches.row::<Suspended>(capture);
+    }
+}
+
+/// Whether something that a lost life captured for a tab is still being decided about at PayPal, or
+/// waits to pay what the tab owes. What owes for nothing that waits, or is used up, keeps nobody.
+pub(crate) fn pays_first(view: &View, tab: &Tab, totals: &Totals) -> Result<bool, Stop> {
+    if tab.lost.is_empty() || totals.collectible().is_zero() {
+        return Ok(false);
+    }
+    let owes = !waiting(view, tab, totals)?.is_zero();
+    for capture in &tab.lost {
+        let pending = view.need::<LostCapture>(capture)?.state == LostState::Pending;
+        let left = view.row::<Suspended>(capture)?.is_some_and(|row| !row.left_micros.is_zero());
+        if pending || (left && owes) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What a tab owes for lines that wait, and what it carries.
@@ -297,7 +333,7 @@ impl BookLost {
         effects: &mut Effects<bool>,
         row: &LostCapture,
         charge: &Charge,
-        unplaced: Micros,
+        (unplaced, why): (Micros, Why),
         now: Timestamp,
     ) -> Result<(), Stop> {
         let (capture, cash) = (&row.marks.capture, Account::PaypalCash.usd());
@@ -315,7 +351,7 @@ impl BookLost {
         let placed = row.marks.pays.is_some();
         effects.put(Suspended {
             capture: capture.clone(),
-            why: Why::Restored,
+            why,
             amount_micros: unplaced,
             left_micros: unplaced,
             settlement: placed.then_some(row.marks.settlement),
@@ -328,15 +364,39 @@ impl BookLost {
         })
     }
 
+    /// Another capture is in the books for the same settlement: this one is whoever's, and waits in
+    /// suspense under a reason of its own. It names nobody, and keeps no tab waiting.
+    fn twice(
+        &self,
+        view: &View,
+        mut row: LostCapture,
+        charge: &Charge,
+        tab: TabId,
+        now: Timestamp,
+    ) -> Result<Effects<bool>, Stop> {
+        let mut tab = view.need::<Tab>(tab)?.clone();
+        let waited = tab.lost.contains(&row.marks.capture);
+        tab.lost.retain(|capture| *capture != row.marks.capture);
+        (row.marks.pays, row.owner) = (None, None);
+        let mut effects = self.unplaced(view, row, charge, Why::SettledAlready, now)?;
+        if waited {
+            effects.put(tab)?;
+        }
+        Ok(effects)
+    }
+
     /// No tab of these books is meant: all of it waits in suspense, under the invoice.
     fn unplaced(
         &self,
+        view: &View,
         row: LostCapture,
         charge: &Charge,
+        why: Why,
         now: Timestamp,
     ) -> Result<Effects<bool>, Stop> {
         let mut effects = Effects::answer(true);
-        self.book_cash(&mut effects, &row, charge, charge.amount, now)?;
+        self.book_cash(&mut effects, &row, charge, (charge.amount, why), now)?;
+        Note::when_booked(charge, None, view, &mut effects, now)?;
         let data = json!({ "capture": charge.paypal_capture, "amount_micros": charge.amount,
             "invoice_id": row.marks.invoice_id });
         effects.event("alarm.lost_capture_unplaced", &[], data);
@@ -378,8 +438,8 @@ impl BookLost {
         let legs = vec![Leg::new(Account::Memo.usd(), refundable, charge.amount)];
         let id = chain_of(ChainKind::Captured, &capture);
         effects.op(Op::Move { id, cause: Cause::Refundable, legs });
-        self.book_cash(&mut effects, &row, charge, lost, now)?;
-        let settlement = self.settlement(view, &row, &tab, charge, (waits, placed, lost), now)?;
+        self.book_cash(&mut effects, &row, charge, (lost, Why::Restored), now)?;
+        let settlement = self.settlement(&row, &tab, charge, (waits, placed, lost), now);
         let of =
             Captured { intent: row.marks.intent(), settlement: settlement.id, owner: owner.id };
         Note::when_booked(charge, Some((of, &mut owner)), view, &mut effects, now)?;
@@ -424,19 +484,15 @@ impl BookLost {
     /// receipt was signed in the life that was lost, over all of its lines; none is signed here.
     fn settlement(
         &self,
-        view: &View,
         row: &LostCapture,
         tab: &Tab,
         charge: &Charge,
         (waits, placed, lost): (Micros, Micros, Micros),
         now: Timestamp,
-    ) -> Result<Settlement, Stop> {
+    ) -> Settlement {
         let marks = &row.marks;
-        if view.row::<Settlement>(marks.settlement)?.is_some() {
-            return Err(Stop::Bug(format!("settlement {} is known", marks.settlement)));
-        }
         let named = marks.tab == tab.id;
-        Ok(Settlement {
+        Settlement {
             id: marks.settlement,
             owner: tab.owner,
             tab: tab.id,
@@ -465,7 +521,7 @@ impl BookLost {
             receipt: None,
             created_at: now,
             ended_at: Some(now),
-        })
+        }
     }
 
     fn intent(&self, owner: &Owner, of: &Settlement, charge: &Charge, now: Timestamp) -> Intent {
@@ -600,27 +656,31 @@ mod tests {
 
     #[test]
     fn only_our_own_marks_are_read() {
-        let tab = TabId::from_value(7);
+        let marker = Marker::derive(&[7; 32]);
+        let (tab, intent) = (TabId::from_value(7), IntentId::from_value(6));
         let settlement = SettlementId::from_value(8);
-        let owner = OwnerId::from_value(9);
-        let read = |invoice: &str, custom: Option<&str>| Marks::read("C", invoice, custom);
-        let (invoice, custom) = (format!("e1:{tab}:3:mark"), format!("{settlement}.{owner}"));
-        let marks = read(&invoice, Some(&custom)).unwrap();
+        let (owner, amount) = (OwnerId::from_value(9), Micros::constant(950_000));
+        let custom = format!("{settlement}.{owner}");
+        let written =
+            |epoch: &str, custom: &str| marker.invoice(epoch, (tab, 3), intent, custom, amount);
+        let read =
+            |invoice: &str, custom: &str| Marks::read("C", invoice, Some(custom), amount, &marker);
+        let invoice = written("e1", &custom);
+        let marks = read(&invoice, &custom).unwrap();
         assert_eq!((marks.tab, marks.n, marks.settlement), (tab, 3, settlement));
         assert_eq!((marks.owner, marks.epoch()), (Some(owner), "e1"));
-        let unheard = read(&format!("e0f1:{tab}:3:mark"), Some(&custom)).unwrap();
+        let unheard = read(&written("e0f1", &custom), &custom).unwrap();
         assert_eq!((unheard.tab, unheard.epoch()), (tab, "e0f1"));
-        assert_eq!(read(&invoice, Some(&settlement.to_string())).unwrap().owner, None);
-        for (invoice, custom) in [
-            (format!(":{tab}:3:mark"), Some(custom.as_str())),
-            (format!("e1:{tab}:3"), Some(custom.as_str())),
-            (format!("e1:{tab}:x:mark"), Some(custom.as_str())),
-            (format!("e1:{owner}:3:mark"), Some(custom.as_str())),
-            (invoice.clone(), None),
-            (invoice.clone(), Some("set_.own_")),
-            (invoice, Some("rent")),
-        ] {
-            assert_eq!(read(&invoice, custom), None, "{invoice} {custom:?}");
+        // Proved, and of no form that we write.
+        for (epoch, custom) in [("", custom.as_str()), ("e1", "set_.own_"), ("e1", "rent")] {
+            assert_eq!(read(&written(epoch, custom), custom), None, "{epoch} {custom}");
         }
+        assert_eq!(Marks::read("C", &invoice, None, amount, &marker), None);
+        // Of our form, and not proved: as receipts show it, or for another amount.
+        for forged in [format!("e1:{tab}:3:mark"), format!("e1:{tab}:3:{}", "0".repeat(28))] {
+            assert_eq!(read(&forged, &custom), None, "{forged}");
+        }
+        let cent = Micros::constant(10_000);
+        assert_eq!(Marks::read("C", &invoice, Some(&custom), cent, &marker), None);
     }
 }

@@ -4,6 +4,7 @@
 //! its intent; the stored outcome posts or voids it; *unknown* and *pending* leave it, without a
 //! deadline. Only the payer's refusal freezes a tab.
 
+mod marker;
 mod record;
 mod whose;
 
@@ -15,6 +16,7 @@ use serde_json::json;
 use crate::id::{IntentId, OwnerId, ReceiptId, SettlementId, TabId, TransferId};
 use crate::intent::{Intent, IntentState, Purpose};
 use crate::ledger::{Account, Cause, Leg, Op};
+use crate::lost;
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::policy::{Policy, Schedule};
@@ -97,7 +99,8 @@ pub struct Settlement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// Carried in invoice and key: `epoch:tab:n:mark`. The mark cannot be known before the settlement
-    /// is made, so nobody takes the invoice first by paying us under it.
+    /// is made, so nobody takes the invoice first by paying us under it; and it ends in a proof, so that
+    /// nobody else writes one ([`Marker`]).
     pub invoice_id: String,
     /// PayPal's id of the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +191,8 @@ pub struct Settle {
     pub hold: TransferId,
     /// Of this installation: part of every key.
     pub epoch: String,
+    /// Makes the proof on the invoice.
+    pub marker: Marker,
     /// Whether somebody asked for it.
     pub asked: bool,
     /// The asker's name for this one wish; a repeat shows what came of it.
@@ -232,6 +237,8 @@ impl Unit for Settle {
         if let Some(retry) = view.peek::<Tab>(self.tab).and_then(|tab| tab.retry) {
             touches.row::<Settlement>(retry);
         }
+        let tab = view.peek::<Tab>(self.tab);
+        lost::touch(&mut touches, tab.iter().flat_map(|tab| &tab.lost));
         touches.row::<Intent>(self.intent);
         touches.hold(self.hold);
         touches.account(Account::TabOwed(self.tab).usd());
@@ -260,7 +267,7 @@ impl Unit for Settle {
         };
         let totals = view.totals(tab.owed())?;
         // INVARIANT: what_a_lost_life_captured_pays_first
-        if !tab.lost.is_empty() && !totals.collectible().is_zero() {
+        if lost::pays_first(view, tab, &totals)? {
             let why = "what was captured before the restore pays first".to_owned();
             return Ok(Effects::answer(Settled::Waited(why)));
         }
@@ -275,7 +282,8 @@ impl Unit for Settle {
             Plan::Settle { why, amount_micros, ends } => {
                 let settlement = match tab.retry {
                     Some(id) => {
-                        self.again(view.need::<Settlement>(id)?, totals.collectible(), now)?
+                        let last = view.need::<Settlement>(id)?;
+                        self.again(tab, last, totals.collectible(), now)?
                     }
                     None => self.first(tab, totals.collectible(), amount_micros, why, now)?,
                 };
@@ -365,7 +373,7 @@ impl Settle {
             why,
             advice: tab.advice.clone().filter(|it| it.is_fresh(tab, now)),
             since: tab.unsettled_since,
-            invoice_id: self.invoice(tab.id, n),
+            invoice_id: self.invoice(tab, n, self.settlement, amount),
             paypal_order: None,
             paypal_capture: None,
             issue: None,
@@ -375,21 +383,25 @@ impl Settle {
         })
     }
 
-    /// The end of the new intent's id, its random part, is the mark.
-    fn invoice(&self, tab: TabId, n: u64) -> String {
-        let id = self.intent.to_string();
-        let mark = id.get(id.len().saturating_sub(8)..).unwrap_or_default();
-        format!("{}:{tab}:{n}:{mark}", self.epoch)
+    fn invoice(&self, tab: &Tab, n: u64, settlement: SettlementId, amount: Micros) -> String {
+        let custom = mark(settlement, tab.owner);
+        self.marker.invoice(&self.epoch, (tab.id, n), self.intent, &custom, amount)
     }
 
     /// The same settlement again: number and lines stay, the key is new. So does the invoice, unless
     /// somebody else's payment carries it: then PayPal would refuse it for ever.
-    fn again(&self, last: &Settlement, owed: Micros, now: Timestamp) -> Result<Settlement, Stop> {
+    fn again(
+        &self,
+        tab: &Tab,
+        last: &Settlement,
+        owed: Micros,
+        now: Timestamp,
+    ) -> Result<Settlement, Stop> {
         if owed < last.amount_micros {
             return Err(Stop::Bug(format!("settlement {} is above what the tab owes", last.id)));
         }
         let invoice_id = match last.issue.as_deref() {
-            Some(INVOICE_TAKEN) => self.invoice(last.tab, last.n),
+            Some(INVOICE_TAKEN) => self.invoice(tab, last.n, last.id, last.amount_micros),
             _ => last.invoice_id.clone(),
         };
         Ok(Settlement {
@@ -469,7 +481,9 @@ impl Settle {
     }
 }
 
+pub use marker::Marker;
 pub use record::RecordOutcome;
+use whose::mark;
 pub use whose::{Among, Hinted, Seen, Whose};
 
 /// The issue of a settlement whose invoice another payment carries.

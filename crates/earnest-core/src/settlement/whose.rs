@@ -5,6 +5,7 @@
 //! agree as well.
 
 use super::Settlement;
+use crate::id::{OwnerId, SettlementId};
 use crate::intent::{Charge, Fate, Intent};
 use crate::money::{Currency, Micros};
 
@@ -55,8 +56,13 @@ impl Settlement {
     /// What a charge carries beside its invoice: which settlement, and whose. With both, restored
     /// books that know neither still know whose money it was.
     pub fn mark(&self) -> String {
-        format!("{}.{}", self.id, self.owner)
+        mark(self.id, self.owner)
     }
+}
+
+/// See [`Settlement::mark`].
+pub(super) fn mark(settlement: SettlementId, owner: OwnerId) -> String {
+    format!("{settlement}.{owner}")
 }
 
 impl Seen<'_> {

@@ -3,7 +3,7 @@
 
 use earnest_core::answer::Verdict;
 use earnest_core::cash::{CashKind, VoidCash};
-use earnest_core::id::{OwnerId, PurchaseId, Seed, SettlementId, TabId, VoucherId};
+use earnest_core::id::{IntentId, OwnerId, PurchaseId, Seed, SettlementId, TabId, VoucherId};
 use earnest_core::intent::{Fate, Intent, IntentState};
 use earnest_core::ledger::Account;
 use earnest_core::lost::{
@@ -24,7 +24,7 @@ use earnest_core::voucher::{self, ReportOutcome};
 use earnest_store::SubmitError;
 
 use crate::cash;
-use crate::world::{Buyer, Shop, World, each, in_memory, micros, said};
+use crate::world::{Buyer, Shop, World, each, in_memory, marker, micros, said};
 
 /// Puts the books in quarantine, as if they had been restored from a copy of this very moment.
 fn restored(world: &World) -> Quarantine {
@@ -93,8 +93,20 @@ fn code<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
 /// A capture of the lost life for settlement `n` of a tab.
 fn marks(world: &World, owner: OwnerId, tab: TabId, n: u64) -> Marks {
     let settlement = SettlementId::new(world.seed());
-    let (invoice, custom) = (format!("e1:{tab}:{n}:mark{n}"), format!("{settlement}.{owner}"));
-    let marks = Marks::read(&format!("LOST-{n}"), &invoice, Some(&custom)).unwrap();
+    marked(world, (owner, tab, n), settlement, &format!("LOST-{n}"))
+}
+
+/// The same, of a settlement and under an id of PayPal's.
+fn marked(
+    world: &World,
+    (owner, tab, n): (OwnerId, TabId, u64),
+    settlement: SettlementId,
+    capture: &str,
+) -> Marks {
+    let (intent, custom) = (IntentId::new(world.seed()), format!("{settlement}.{owner}"));
+    let (marker, any) = (marker(), micros(1));
+    let invoice = marker.invoice("e1", (tab, n), intent, &custom, any);
+    let marks = Marks::read(capture, &invoice, Some(&custom), any, &marker).unwrap();
     Marks { pays: Some(tab), ..marks }
 }
 
@@ -691,14 +703,61 @@ fn a_cent_under_our_marks_thaws_nothing() {
         let before: Tab = world.row(tab);
         restored(world);
         let settlement = SettlementId::new(world.seed());
-        let invoice = format!("e1:{tab}:{}:mark", u64::MAX);
-        let custom = format!("{settlement}.{}", buyer.owner);
-        let forged = Marks::read("CENT", &invoice, Some(&custom)).unwrap();
-        let forged = Marks { pays: Some(tab), ..forged };
+        let forged = marked(world, (buyer.owner, tab, u64::MAX), settlement, "CENT");
         assert!(captured(world, &forged, buyer.owner, 10_000));
         let (after, owner): (Tab, Owner) = (world.row(tab), world.row(buyer.owner));
         assert_eq!((after.state, owner.frozen_tab), (before.state, Some(tab)));
         assert_eq!(after.unsettled_since, before.unsettled_since);
         assert_eq!(after.settlements, before.settlements + 1);
+    });
+}
+
+/// A second capture for one settlement is a stranger's, and no fault: it waits under a reason of its own,
+/// freezes nobody and keeps no tab waiting, pending or not.
+#[test]
+fn a_settlement_is_restored_from_one_capture() {
+    each(|world| {
+        let (buyer, tab) = owing(world, 500_000);
+        let settlement = SettlementId::new(world.seed());
+        let marks = |name: &str| marked(world, (buyer.owner, tab, 1), settlement, name);
+        let (first, second) = (marks("FIRST"), marks("SECOND"));
+        assert!(book(world, &second, buyer.owner, Found::Pending));
+        assert!(captured(world, &first, buyer.owner, 200_000));
+        for again in [true, false] {
+            let charge = earnest_core::intent::Charge {
+                given_back: true,
+                ..world.charge("SECOND", 200_000)
+            };
+            assert_eq!(book(world, &second, buyer.owner, Found::Done(charge)), again);
+        }
+        let row: Suspended = world.row("SECOND");
+        let why = earnest_core::suspense::Why::SettledAlready;
+        assert_eq!((row.why, row.settlement, row.intent), (why, None, None));
+        assert_eq!(world.thousandths(Account::Suspense), "0/0/0/200");
+        assert!(world.row::<Owner>(buyer.owner).frozen.is_none());
+        assert!(world.row::<Tab>(tab).lost.is_empty());
+        assert_eq!(world.breaches(), []);
+    });
+}
+
+/// What a lost life captured pays for lines that wait; a settlement that is only to be tried again is
+/// not kept waiting by what is left of it.
+#[test]
+fn a_settlement_to_be_tried_again_does_not_wait_for_what_cannot_pay_it() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop());
+        world.spend(buyer, &shop, 500_000);
+        let tab = world.open_tab(buyer);
+        let refused = world.settle(buyer.owner, tab);
+        world.outcome(&refused, Fate::Refused { issue: "PAYEE".to_owned() }).unwrap();
+        restored(world);
+        let lost = marks(world, buyer.owner, tab, 2);
+        assert!(captured(world, &lost, buyer.owner, 300_000));
+        assert_eq!(world.row::<Tab>(tab).lost, ["LOST-2"]);
+        lifted(world);
+        world.pass(7 * 86_400);
+        let settled = world.treasure(buyer.owner, tab, true);
+        let Settled::Planned(settlement) = settled else { panic!("{settled:?}") };
+        assert_eq!((settlement.id, settlement.attempt), (refused.id, 2));
     });
 }

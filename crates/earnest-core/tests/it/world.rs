@@ -94,6 +94,11 @@ pub fn impatient() -> Settings {
 }
 
 /// A test on books in memory alone, where it needs more units than a disk likes.
+/// What proves the invoices of every world.
+pub fn marker() -> earnest_core::settlement::Marker {
+    earnest_core::settlement::Marker::derive(&[7; 32])
+}
+
 pub fn in_memory(test: impl Fn(&mut World)) {
     let mut world = World::memory();
     test(&mut world);
@@ -626,6 +631,7 @@ impl World {
             intent: IntentId::new(self.seed()),
             hold: TransferId::new(self.seed()),
             epoch: "e1".to_owned(),
+            marker: marker(),
             asked,
             key: None,
             terms: Terms::of(Some(&policy)),
@@ -643,6 +649,7 @@ impl World {
             intent: IntentId::new(self.seed()),
             hold: TransferId::new(self.seed()),
             epoch: epoch.to_owned(),
+            marker: marker(),
             asked: true,
             key: None,
             terms: Terms::default(),

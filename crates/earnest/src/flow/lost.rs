@@ -93,7 +93,8 @@ fn marks_of(
 ) -> Result<Option<(Marks, Option<OwnerId>)>, FlowError> {
     let reader = app.store.reader();
     let Some(invoice) = &capture.invoice_id else { return Ok(None) };
-    let marks = Marks::read(&capture.id, invoice, capture.custom_id.as_deref());
+    let (custom, keys) = (capture.custom_id.as_deref(), app.keys());
+    let marks = Marks::read(&capture.id, invoice, custom, capture.amount, &keys.marker);
     let Some(mut marks) = marks.filter(|marks| marks.epoch() != restored.epoch) else {
         return Ok(None);
     };
@@ -117,8 +118,9 @@ fn marks_of(
         (None, Some(owner)) => stands_for(app, owner)?,
         (_, None) => None,
     };
-    // An id that another settlement has already, whoever wrote it there.
-    if reader.row::<Settlement>(marks.settlement)?.is_some() {
+    // An attempt that these books know came to nothing, and the lost life tried again under another
+    // invoice. One that is captured already has no second capture.
+    if reader.row::<Settlement>(marks.settlement)?.is_some_and(|row| !row.is_captured()) {
         let own = chain_of(ChainKind::LostSettlement, &capture.id).value();
         marks.settlement = SettlementId::from_value(own);
     }

@@ -93,6 +93,7 @@ pub async fn settle(
         intent: IntentId::new(app.seed()),
         hold: TransferId::new(app.seed()),
         epoch: app.store.epoch().to_owned(),
+        marker: app.keys().marker.clone(),
         asked,
         key,
         terms,
