@@ -54,20 +54,47 @@ pub struct Unplaced {
     pub why: String,
 }
 
+/// One of PayPal's records that has no place, and that somebody bears: the installation opens without
+/// knowing what it is. It counts for nothing in the books, and the reconciliation goes on naming it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedRecord {
+    /// The record, as the last reading left it.
+    pub record: Unplaced,
+    /// Why it is borne, in the operator's words.
+    pub reason: String,
+    /// Whose key it was.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl AcceptedRecord {
+    /// Whether a record is that one. Ids are not unique in PayPal's reports: another movement under the
+    /// same id is not accepted with it.
+    fn covers(&self, record: &Unplaced) -> bool {
+        let Unplaced { paypal_id, code, amount_micros, .. } = &self.record;
+        (paypal_id, code, amount_micros) == (&record.paypal_id, &record.code, &record.amount_micros)
+    }
+}
+
 /// The most records without a place that are kept by name; all of them are counted.
 pub const MOST_NAMED: usize = 100;
 
 /// How far PayPal's records were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// When every record up to the restore had been read and booked, in a report that was complete.
+    /// When every record up to the restore had been read, in a report that was complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_at: Option<Timestamp>,
     /// How many records were looked at in the last reading.
     pub records: u64,
     /// How many of them could not be read, or have no place in the books.
     pub unexplained: u64,
-    /// Those, the first [`MOST_NAMED`].
+    /// How many of them are in the books as money that matches nothing: listed in suspense, where they
+    /// stay until somebody says where they belong. They keep nothing shut.
+    #[serde(default)]
+    pub in_suspense: u64,
+    /// Those that have no place, the first [`MOST_NAMED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplaced: Vec<Unplaced>,
     /// When to read again, while it is not complete.
@@ -111,6 +138,9 @@ pub struct Quarantine {
     pub earlier: Vec<Past>,
     /// How far PayPal's records were read.
     pub import: Import,
+    /// Records without a place that somebody bears.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<AcceptedRecord>,
     /// The end, once it is lifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifted: Option<Lifted>,
@@ -151,6 +181,20 @@ impl Quarantine {
     /// Whether a life that was lost may have done something between two seconds of our own clock.
     pub fn lost_between(&self, from: i64, to: i64) -> bool {
         self.gaps().any(|gap| from <= gap.1.as_second() && to >= gap.0.as_second())
+    }
+
+    /// Whether somebody bears that a record has no place.
+    pub fn accepts(&self, record: &Unplaced) -> bool {
+        self.accepted.iter().any(|known| known.covers(record))
+    }
+
+    /// What is left of a reading without what is borne.
+    fn without_accepted(&self, mut import: Import) -> Import {
+        let before = import.unplaced.len();
+        import.unplaced.retain(|record| !self.accepts(record));
+        let gone = u64::try_from(before.saturating_sub(import.unplaced.len())).unwrap_or(0);
+        import.unexplained = import.unexplained.saturating_sub(gone);
+        import
     }
 
     /// The epoch in which an entry of the log was written. What came of entries is named by it, since
@@ -254,6 +298,7 @@ impl Unit for BeginQuarantine {
             backup,
             earlier,
             import: Import::default(),
+            accepted: Vec::new(),
             lifted: None,
         };
         let mut effects = Effects::answer(row.clone());
@@ -378,6 +423,8 @@ impl Unit for KeepImport {
             let Import { next_at, said, .. } = import;
             import = Import { next_at, said, ..row.import.clone() };
         }
+        // Somebody may have accepted what this reading found while it read.
+        let import = row.without_accepted(import);
         if row.epoch != self.epoch || over || row.import == import {
             return Ok(effects);
         }
@@ -385,6 +432,72 @@ impl Unit for KeepImport {
             effects.event("quarantine.imported", &[], json!({ "records": import.records }));
         }
         effects.put(Quarantine { import, ..row.clone() })?;
+        Ok(effects)
+    }
+}
+
+/// Accepts records that have no place, by PayPal's ids: each is borne, and does not keep the books shut.
+/// Accepting what is accepted changes nothing.
+#[derive(Clone, Debug)]
+pub struct AcceptRecords {
+    /// PayPal's ids of them, [`MOST_NAMED`] at most.
+    pub ids: Vec<String>,
+    /// Why.
+    pub reason: String,
+    /// Whose key it is.
+    pub by: String,
+}
+
+impl Unit for AcceptRecords {
+    type Answer = Quarantine;
+
+    fn name(&self) -> &'static str {
+        "quarantine.accept"
+    }
+
+    fn touches(&self, _: &View, _: Timestamp) -> Touches {
+        let mut touches = Touches::new();
+        Quarantine::touch(&mut touches);
+        touches
+    }
+
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Quarantine>, Stop> {
+        let Some(row) = view.row::<Quarantine>(Quarantine::ID)? else {
+            return Err(Refusal::new(Code::NotFound, "these books were never restored").into());
+        };
+        let mut accepted = row.accepted.clone();
+        for id in &self.ids {
+            let of = |record: &&Unplaced| record.paypal_id == *id && row.holds();
+            let known = row.accepted.iter().any(|one| one.record.paypal_id == *id);
+            let found: Vec<&Unplaced> = row.import.unplaced.iter().filter(of).collect();
+            if found.is_empty() && !known {
+                if !row.holds() {
+                    return Err(Refusal::new(Code::StateConflict, "it is lifted already").into());
+                }
+                let why = format!("`{id}` is not among the records that have no place");
+                let refusal = Refusal::new(Code::StateConflict, why);
+                return Err(refusal.next("see `earnest restore status`").into());
+            }
+            accepted.extend(found.into_iter().map(|record| AcceptedRecord {
+                record: record.clone(),
+                reason: self.reason.clone(),
+                by: self.by.clone(),
+                at: now,
+            }));
+        }
+        if accepted.len() == row.accepted.len() {
+            return Ok(Effects::answer(row.clone()));
+        }
+        let data = json!({ "records": self.ids, "reason": self.reason, "by": self.by });
+        let row = Quarantine { accepted, ..row.clone() };
+        let mut import = row.without_accepted(row.import.clone());
+        if import.is_complete() {
+            (import.next_at, import.said) = (None, "complete, but for what is borne".to_owned());
+        }
+        let row = Quarantine { import, ..row };
+        let mut effects = Effects::answer(row.clone());
+        effects.event("notice.records_accepted", &[], data);
+        effects.put(row)?;
         Ok(effects)
     }
 }
@@ -427,7 +540,8 @@ impl Unit for Lift {
                 format!("PayPal's records are not read to the end: {}", row.import.said)
             };
             let refusal = Refusal::new(Code::StateConflict, why);
-            let next = "see `GET /v1/restore`, or say with `accept_gap` why it goes without";
+            let next = "see `GET /v1/restore`, accept single records with `POST /v1/restore/accept`, \
+                        or say with `accept_gap` why it goes without";
             return Err(refusal.next(next).into());
         }
         let gap = self.gap.clone().filter(|_| !complete);

@@ -8,7 +8,7 @@ use earnest_core::id::{OwnerId, TabId, TransferId};
 use earnest_core::money::{AmountInput, Micros};
 use earnest_core::party::Owner;
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::reconcile::{Line, Reconciliation};
+use earnest_core::reconcile::{Line, MAX_REASON, Reconciliation};
 use earnest_core::settlement::Settlement;
 use earnest_core::suspense::{Clear, Place, SpokenOf, Suspended};
 use earnest_core::tab::Tab;
@@ -252,9 +252,6 @@ pub struct VoidBody {
     /// One line of at most 500 characters; it stays with the entry.
     reason: String,
 }
-
-/// The longest reason.
-const MAX_REASON: usize = 500;
 
 /// Takes back what was recorded by mistake, once, by a transfer the other way. What it brought must
 /// still be in the balance. PayPal's record under the id is then booked as what it is, or it is

@@ -164,6 +164,7 @@ fn operating() -> OpenApiRouter<App> {
         .routes(routes!(paypal::disputes))
         .routes(routes!(restore::status))
         .routes(routes!(restore::lift))
+        .routes(routes!(restore::accept))
         .routes(routes!(restore::captures))
         .routes(routes!(restore::lines))
         .routes(routes!(restore::decide))

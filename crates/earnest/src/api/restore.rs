@@ -4,7 +4,10 @@ use axum::extract::State;
 use earnest_core::id::PurchaseId;
 use earnest_core::lost::{DecideLost, LineState, LostCapture, LostLine, LostState};
 use earnest_core::problem::Code;
-use earnest_core::quarantine::{Lift, Quarantine, Unplaced};
+use earnest_core::quarantine::{
+    AcceptRecords, AcceptedRecord, Lift, MOST_NAMED, Quarantine, Unplaced,
+};
+use earnest_core::reconcile::MAX_REASON;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,9 +16,6 @@ use super::error::{ApiResult, refuse};
 use super::read::{Json, Paging, Path, Query, id, is_line};
 use super::view::{List, Problem};
 use crate::app::App;
-
-/// The longest reason to lift without complete records.
-const MAX_REASON: usize = 500;
 
 /// The restore that these books come from.
 #[derive(Serialize, ToSchema)]
@@ -30,7 +30,9 @@ pub struct RestoreView {
     backup_taken_at: Option<String>,
     /// The last entry of the log that the backup holds.
     backup_seq: Option<u64>,
-    /// Whether PayPal's records up to the restore were read to the end, and each has its place.
+    /// Whether PayPal's records up to the restore were read to the end.
+    read_to_the_end: bool,
+    /// Whether they were, and each has its place.
     import_complete: bool,
     /// What the last reading of them said.
     import_said: Option<String>,
@@ -38,9 +40,14 @@ pub struct RestoreView {
     records: u64,
     /// How many of those could not be read, or have no place in the books. They are read again.
     unexplained: u64,
-    /// Those, the first 100: `paypal_id`, PayPal's `code`, `amount_micros`, `invoice_id`, and `why`.
+    /// How many of those records are in suspense: in the books, and keep nothing shut.
+    in_suspense: u64,
+    /// Those without a place, the first 100: `paypal_id`, PayPal's `code`, `amount_micros`, `invoice_id`, and `why`.
     #[schema(value_type = Vec<serde_json::Value>)]
     unexplained_records: Vec<Unplaced>,
+    /// Records that have no place and are borne, each with `reason`, `by` and `at`.
+    #[schema(value_type = Vec<serde_json::Value>)]
+    accepted_records: Vec<AcceptedRecord>,
     /// When they are read again.
     next_import_at: Option<String>,
     /// When the quarantine was lifted.
@@ -62,11 +69,14 @@ fn show(app: &App, row: Option<&Quarantine>) -> RestoreView {
         restored_at: row.map(|row| row.restored_at.to_string()),
         backup_taken_at: row.map(|row| row.backup.taken_at.to_string()),
         backup_seq: row.map(|row| row.backup.seq),
+        read_to_the_end: import.complete_at.is_some(),
         import_complete: import.is_complete(),
         import_said: Some(import.said).filter(|said| !said.is_empty()),
         records: import.records,
         unexplained: import.unexplained,
+        in_suspense: import.in_suspense,
         unexplained_records: import.unplaced,
+        accepted_records: row.map(|row| row.accepted.clone()).unwrap_or_default(),
         next_import_at: import.next_at.map(|at| at.to_string()),
         lifted_at: lifted.map(|lifted| lifted.at.to_string()),
         gap: lifted.and_then(|lifted| lifted.gap.clone()),
@@ -80,6 +90,40 @@ fn show(app: &App, row: Option<&Quarantine>) -> RestoreView {
 pub async fn status(State(app): State<App>, _: AsOperator) -> ApiResult<axum::Json<RestoreView>> {
     let row = app.store.reader().row::<Quarantine>(Quarantine::ID)?;
     Ok(axum::Json(show(&app, row.as_ref())))
+}
+
+/// Records that are accepted.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptBody {
+    /// PayPal's ids of records that have no place, 100 at most.
+    records: Vec<String>,
+    /// Why they are borne: one line of at most 500 characters, kept for good.
+    reason: String,
+}
+
+/// Accepts single records that have no place: they do not keep the installation shut any more. Nothing is
+/// booked for them, and the comparison with PayPal's records goes on naming them.
+#[utoipa::path(post, path = "/v1/restore/accept", tag = "operator", security(("key" = [])), request_body = AcceptBody,
+    responses((status = 200, body = RestoreView),
+        (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
+pub async fn accept(
+    State(app): State<App>,
+    AsOperator { key }: AsOperator,
+    Json(body): Json<AcceptBody>,
+) -> ApiResult<axum::Json<RestoreView>> {
+    if !is_line(&body.reason, MAX_REASON) {
+        let why = format!("`reason` must be one line of at most {MAX_REASON} characters");
+        return Err(refuse(Code::ValidationFailed, &why));
+    }
+    if body.records.is_empty() || body.records.len() > MOST_NAMED {
+        let why = format!("`records` must name one to {MOST_NAMED} of PayPal's ids");
+        return Err(refuse(Code::ValidationFailed, &why));
+    }
+    let by = key.map_or_else(|| "operator".to_owned(), |key| key.to_string());
+    let unit = AcceptRecords { ids: body.records, reason: body.reason, by };
+    let row = app.store.submit(unit).await?;
+    Ok(axum::Json(show(&app, Some(&row))))
 }
 
 /// The end of a quarantine.
@@ -102,8 +146,8 @@ pub async fn lift(
     Json(body): Json<LiftBody>,
 ) -> ApiResult<axum::Json<RestoreView>> {
     if body.accept_gap.as_deref().is_some_and(|why| !is_line(why, MAX_REASON)) {
-        let why = "`accept_gap` must be one line of at most 500 characters";
-        return Err(refuse(Code::ValidationFailed, why));
+        let why = format!("`accept_gap` must be one line of at most {MAX_REASON} characters");
+        return Err(refuse(Code::ValidationFailed, &why));
     }
     let row = app.store.submit(Lift { gap: body.accept_gap }).await?;
     app.wake.notify();

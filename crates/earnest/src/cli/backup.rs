@@ -97,8 +97,14 @@ pub enum RestoreVerb {
         #[command(flatten)]
         reach: Reach,
         /// If they are not: what is unknown, and why you bear that.
-        #[arg(long, value_name = "REASON")]
+        #[arg(long, value_name = "REASON", conflicts_with_all = ["accept", "reason"])]
         accept_gap: Option<String>,
+        /// PayPal's ids of single records that have no place, and that you bear.
+        #[arg(long, value_name = "ID", num_args = 1.., requires = "reason")]
+        accept: Vec<String>,
+        /// Why you bear them; kept for good.
+        #[arg(long, value_name = "REASON", requires = "accept")]
+        reason: Option<String>,
         /// How to ask.
         #[command(flatten)]
         money: Money,
@@ -184,17 +190,22 @@ pub async fn run_restore(command: Restore, style: &Style) -> Ended {
             let line = format!("{purchase} {}", text(&row, "status"));
             style.changed(&row, &line, "earnest restore lines")?;
         }
-        RestoreVerb::Lift { reach, accept_gap, money } => {
+        RestoreVerb::Lift { reach, accept_gap, accept, reason, money } => {
             let client = Client::new(&reach)?;
             if money.dry_run {
-                would_lift(&client, accept_gap.is_some(), style).await?;
+                would_lift(&client, accept_gap.is_some(), &accept, style).await?;
                 return Ok(ExitCode::SUCCESS);
             }
             let question = match &accept_gap {
-                Some(_) => "sell and settle again in spite of what is not known?",
-                None => "sell and settle again?",
+                Some(_) => "sell and settle again in spite of what is not known?".to_owned(),
+                None if accept.is_empty() => "sell and settle again?".to_owned(),
+                None => format!("bear {}, and sell and settle again?", accept.join(", ")),
             };
-            style.consent(money, true, question).await?;
+            style.consent(money, true, &question).await?;
+            if !accept.is_empty() {
+                let body = Some(json!({ "records": accept, "reason": reason }));
+                client.post(Role::Operator, "/v1/restore/accept", body).await?;
+            }
             let body = Some(json!({ "accept_gap": accept_gap }));
             let row = client.post(Role::Operator, "/v1/restore/lift", body).await?;
             let next = "each owner looks at keys and policies, and resumes its agents";
@@ -226,27 +237,59 @@ async fn would_decide(
     })
 }
 
-/// Whether lifting would be refused, by the quarantine as it is now.
-async fn would_lift(client: &Client, accepted: bool, style: &Style) -> Result<(), Failure> {
+/// What lifting would do, and what it would accept, by the quarantine as it is now.
+async fn would_lift(
+    client: &Client,
+    gap: bool,
+    accept: &[String],
+    style: &Style,
+) -> Result<(), Failure> {
     let row = client.get(Role::Operator, "/v1/restore").await?;
     let status = text(&row, "status");
-    // Complete is what has a place for every record.
-    let explained = text(&row, "import_complete") == "true";
     if status == "never" {
         return Err(Failure::of(Code::NotFound, "these books were never restored"));
     }
-    if status == "quarantined" && !explained && !accepted {
-        let why = format!("it would be refused: {}", text(&row, "import_said"));
-        let failure = Failure::of(Code::StateConflict, why);
-        return Err(failure
-            .next("see `earnest restore status`, or say with --accept-gap why it goes without"));
+    let quarantined = status == "quarantined";
+    let open = row.get("unexplained_records").and_then(Value::as_array);
+    let open: Vec<&Value> = open.into_iter().flatten().collect();
+    let named = |it: &&&Value| accept.contains(&text(it, "paypal_id"));
+    let borne: Vec<&Value> = open.iter().filter(named).copied().collect();
+    let known = |id: &&String| borne.iter().any(|it| text(it, "paypal_id") == **id);
+    if let Some(id) = accept.iter().filter(|_| quarantined).find(|id| !known(id)) {
+        let why = format!("it would be refused: `{id}` is not among the records without a place");
+        return Err(Failure::of(Code::StateConflict, why).next("see `earnest restore status`"));
     }
-    let would = if status == "quarantined" { "lift" } else { "nothing" };
-    let row = json!({ "dry_run": true, "would": would, "status": status, "explained": explained });
+    // Complete is what has a place for every record; what is borne needs none.
+    let count = row.get("unexplained").and_then(Value::as_u64).unwrap_or(0);
+    let left = count.saturating_sub(u64::try_from(borne.len()).unwrap_or(0));
+    let read = text(&row, "read_to_the_end") == "true";
+    if quarantined && !(read && left == 0) && !gap {
+        let why = match read {
+            false => format!("it would be refused: {}", text(&row, "import_said")),
+            true => format!("it would be refused: {left} records more have no place"),
+        };
+        return Err(Failure::of(Code::StateConflict, why).next(
+            "see `earnest restore status`; bear single records with --accept, or say with \
+             --accept-gap why it goes without",
+        ));
+    }
+    let would = if quarantined { "lift" } else { "nothing" };
+    let explained = read && count == 0;
+    let row = json!({ "dry_run": true, "would": would, "status": status, "explained": explained,
+        "would_accept": borne });
     style.object(&row, || match would {
-        "lift" => "would sell and settle again".to_owned(),
+        "lift" => borne.iter().fold("would sell and settle again".to_owned(), |told, it| {
+            format!("{told}\n  and bear {}", record(it))
+        }),
         _ => "it is lifted already".to_owned(),
     })
+}
+
+/// A record that has no place, in a line.
+fn record(it: &Value) -> String {
+    let [id, code, why] = ["paypal_id", "code", "why"].map(|name| text(it, name));
+    let moved = it.get("amount_micros").map(|_| format!(" {}", money(it, "amount_micros")));
+    format!("{id} {code}{}: {why}", moved.unwrap_or_default())
 }
 
 fn describe(row: &Value) -> String {
@@ -258,14 +301,17 @@ fn describe(row: &Value) -> String {
         ("PayPal", text(row, "import_said")),
         ("records", text(row, "records")),
         ("unexplained", text(row, "unexplained")),
+        ("in suspense", text(row, "in_suspense")),
         ("read again", text(row, "next_import_at")),
         ("lifted", text(row, "lifted_at")),
         ("in spite of", text(row, "gap")),
     ]);
     let open = row.get("unexplained_records").and_then(Value::as_array).into_iter().flatten();
-    open.fold(told, |told, it| {
-        let [id, code, why] = ["paypal_id", "code", "why"].map(|name| text(it, name));
-        format!("{told}\n  {id} {code}: {why}")
+    let told = open.fold(told, |told, it| format!("{told}\n  {}", record(it)));
+    let borne = row.get("accepted_records").and_then(Value::as_array).into_iter().flatten();
+    borne.fold(told, |told, it| {
+        let what = it.get("record").map(record).unwrap_or_default();
+        format!("{told}\n  borne: {what} ({}, {})", text(it, "reason"), text(it, "by"))
     })
 }
 

@@ -5,8 +5,6 @@
 //! reading that was cut off is simply begun anew. Complete is only a reading that found a place for all
 //! of it: what could not be read this time may be a charge, and would be made again.
 
-use earnest_core::cash::CashEntry;
-use earnest_core::intent::Intent;
 use earnest_core::lost::{LostCapture, tab_of_invoice};
 use earnest_core::quarantine::{Import, KeepImport, MOST_NAMED, Quarantine, Unplaced};
 use earnest_core::reconcile::Reconciliation;
@@ -70,15 +68,20 @@ async fn read(app: &App, row: &Quarantine) -> Import {
     };
     let since = |row: &TransactionRow| began.is_none_or(|began| row.began_after(began));
     let rows: Vec<TransactionRow> = rows.into_iter().filter(since).collect();
-    let unplaced = take_all(app, &rows).await;
+    let Placing { mut unplaced, in_suspense } = take_all(app, &rows).await;
+    unplaced.retain(|record| !row.accepts(record));
     let unexplained = count(unplaced.len());
-    let named = unplaced.into_iter().take(MOST_NAMED).collect();
     let import = Import {
         records: count(rows.len()),
         unexplained,
-        unplaced: named,
+        in_suspense,
+        unplaced: unplaced.into_iter().take(MOST_NAMED).collect(),
         ..import(None, String::new())
     };
+    if !complete {
+        return Import { said: "the report is not complete yet".to_owned(), ..import };
+    }
+    let import = Import { complete_at: Some(now), ..import };
     // INVARIANT: an_import_is_complete_when_all_of_it_has_its_place
     if unexplained > 0 {
         let ids: Vec<&str> =
@@ -90,28 +93,37 @@ async fn read(app: &App, row: &Quarantine) -> Import {
         );
         return Import { said, ..import };
     }
-    if !complete {
-        return Import { said: "the report is not complete yet".to_owned(), ..import };
-    }
-    Import { complete_at: Some(now), next_at: None, said: "complete".to_owned(), ..import }
+    Import { next_at: None, said: "complete".to_owned(), ..import }
 }
 
 fn count(some: usize) -> u64 {
     u64::try_from(some).unwrap_or(u64::MAX)
 }
 
-/// Books every record; gives back those that have no place then.
-async fn take_all(app: &App, rows: &[TransactionRow]) -> Vec<Unplaced> {
-    let mut unplaced = Vec::new();
+/// What became of the records of a reading.
+#[derive(Default)]
+struct Placing {
+    /// Those that have no place.
+    unplaced: Vec<Unplaced>,
+    /// How many are money that matches nothing.
+    in_suspense: u64,
+}
+
+/// Books every record, and says where those are that have no place of their own.
+async fn take_all(app: &App, rows: &[TransactionRow]) -> Placing {
+    let mut placing = Placing::default();
     for record in in_order(app, rows) {
         let why = match unless_taken(take(app, record).await) {
             Ok(()) => out_of_place(app, record).unwrap_or_else(|error| Some(error.to_string())),
             Err(error) => Some(error.to_string()),
         };
+        if why.is_none() && is_in_suspense(app, record).unwrap_or(false) {
+            placing.in_suspense = placing.in_suspense.saturating_add(1);
+        }
         if let Some(why) = why {
             tracing::error!(transaction = %record.transaction_id, why,
                 "a movement at PayPal has no place in the restored books");
-            unplaced.push(Unplaced {
+            placing.unplaced.push(Unplaced {
                 paypal_id: record.transaction_id.clone(),
                 code: record.event_code.clone(),
                 amount_micros: record.amount_micros,
@@ -120,7 +132,15 @@ async fn take_all(app: &App, rows: &[TransactionRow]) -> Vec<Unplaced> {
             });
         }
     }
-    unplaced
+    placing
+}
+
+/// Whether a payment is in the books as money that matches nothing here.
+fn is_in_suspense(app: &App, record: &TransactionRow) -> Result<bool, ReadError> {
+    let (reader, id) = (app.store.reader(), &record.transaction_id);
+    let placed = reader.row::<LostCapture>(id)?.is_some_and(|row| row.is_placed());
+    let row = reader.row::<Suspended>(id)?;
+    Ok(!placed && row.is_some_and(|row| row.settlement.is_none()))
 }
 
 /// The tab that the invoice of a payment names, if it is of our form.
@@ -128,26 +148,19 @@ fn named_tab(record: &TransactionRow) -> Option<earnest_core::id::TabId> {
     record.invoice_id.as_deref().filter(|_| record.came_in()).and_then(tab_of_invoice)
 }
 
-/// Why a payment under an invoice of ours has no place, after it was read; `None` where it has one.
+/// Why a payment has no place, after it was read; `None` where it has one. What bears no proof of ours
+/// is a stranger's, and in suspense as soon as it is money.
 fn out_of_place(app: &App, record: &TransactionRow) -> Result<Option<String>, ReadError> {
-    let (Some(_), Some(invoice)) = (named_tab(record), &record.invoice_id) else { return Ok(None) };
     let (reader, id) = (app.store.reader(), &record.transaction_id);
-    if reader.row::<LostCapture>(id)?.is_some_and(|row| row.is_placed())
-        || reader.row::<CashEntry>(id)?.is_some_and(|entry| entry.voided.is_none())
-    {
-        return Ok(None);
-    }
-    // A call that these books know and that is open has a road of its own to its evidence.
-    let calls = reader.list::<Intent>("intents.invoice", invoice, None, 100, true)?.items;
-    let known = |call: &Intent| call.state.is_open() || call.paypal_capture.as_ref() == Some(id);
-    // What came for a settlement that is over is found by the next attempt, or is a person's to decide.
-    let spoken_for = reader.row::<Suspended>(id)?.is_some_and(|row| row.settlement.is_some());
-    if spoken_for || calls.iter().any(known) {
-        return Ok(None);
-    }
-    Ok(Some(
-        "its invoice is of our form, and neither its tab nor its owner is in the books".to_owned(),
-    ))
+    let lost = reader.row::<LostCapture>(id)?.filter(|row| !row.is_placed());
+    Ok(match lost {
+        Some(_) if reader.row::<Suspended>(id)?.is_none() => Some(
+            "it is ours, PayPal still decides about it, and neither its tab nor its owner is in the \
+             books"
+                .to_owned(),
+        ),
+        _ => None,
+    })
 }
 
 /// Money that came in first, of tabs that these books know before those they do not: what a tab was
@@ -164,6 +177,10 @@ fn in_order<'a>(app: &App, rows: &'a [TransactionRow]) -> Vec<&'a TransactionRow
 }
 
 async fn take(app: &App, record: &TransactionRow) -> Result<(), FlowError> {
+    // The operator said what it is: PayPal need not be able to tell.
+    if scan::is_known(app, record)? {
+        return Ok(());
+    }
     // Maybe ours, whatever became of it: a charge that PayPal still decides about keeps its tab waiting.
     // Whether it is ours the capture itself says; its record may leave out what it carries.
     if named_tab(record).is_some() {

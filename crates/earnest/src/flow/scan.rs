@@ -199,7 +199,7 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
 }
 
 /// Whether the operator said what a record is: recorded by hand, or acknowledged.
-fn is_known(app: &App, row: &TransactionRow) -> Result<bool, FlowError> {
+pub(super) fn is_known(app: &App, row: &TransactionRow) -> Result<bool, FlowError> {
     let reader = app.store.reader();
     let entry = reader.row::<CashEntry>(&row.transaction_id)?;
     if entry.is_some_and(|entry| entry.voided.is_none()) {

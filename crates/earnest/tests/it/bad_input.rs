@@ -203,6 +203,13 @@ pub async fn samples(world: &World) -> Vec<Sample> {
         sample(
             "operator",
             "POST",
+            "/v1/restore/accept",
+            none(),
+            json!({ "records": ["ODD1"], "reason": "known" }),
+        ),
+        sample(
+            "operator",
+            "POST",
             &format!("/v1/restore/lines/{lost}"),
             none(),
             json!({ "paid_by": "nobody" }),

@@ -12,7 +12,9 @@ use earnest::restore::{Plan, RestoreError, Restored, SEAL_KEY, restore};
 use earnest_core::id::{PurchaseId, VoucherId};
 use earnest_core::lost::{KeepLost, LostCapture};
 use earnest_core::money::{Currency, Micros};
-use earnest_core::quarantine::{Backup, BeginQuarantine, Import, KeepImport, Lift, Unplaced};
+use earnest_core::quarantine::{
+    AcceptRecords, Backup, BeginQuarantine, Import, KeepImport, Lift, Unplaced,
+};
 use earnest_core::quote::body_digest;
 use earnest_core::report::{Step, Told};
 use earnest_core::settlement::Settlement;
@@ -61,6 +63,17 @@ pub async fn once_restored(world: &World) -> String {
     let told = Told { seller, claims, fate: Fate::Redeemed, claimed_at, amount: None };
     let step = store.submit(KeepLost { told }).await.unwrap();
     assert!(matches!(step, Step::Done(ReportOutcome::Kept, _)), "{step:?}");
+    let odd = Unplaced {
+        paypal_id: "ODD1".to_owned(),
+        code: "T1900".to_owned(),
+        amount_micros: None,
+        invoice_id: None,
+        why: "it is of no known kind".to_owned(),
+    };
+    let import = Import { records: 1, unexplained: 1, unplaced: vec![odd], ..Import::default() };
+    store.submit(KeepImport { epoch: "e1".to_owned(), import }).await.unwrap();
+    let (ids, reason, by) = (vec!["ODD1".to_owned()], "known".to_owned(), "operator".to_owned());
+    store.submit(AcceptRecords { ids, reason, by }).await.unwrap();
     store.submit(Lift { gap: Some("a sample".to_owned()) }).await.unwrap();
     purchase.to_string()
 }
@@ -78,7 +91,11 @@ impl Kept {
 
 /// A world whose disk can be lost, with a vaulted owner and a proved seller.
 pub(crate) async fn world() -> (World, Kept) {
-    let world = World::mortal(Config::simulated(), SimConfig::default(), &unchanged()).await;
+    world_with(SimConfig::default()).await
+}
+
+pub(crate) async fn world_with(sim: SimConfig) -> (World, Kept) {
+    let world = World::mortal(Config::simulated(), sim, &unchanged()).await;
     world.prove_origin().await;
     world.vault().await;
     let limits = json!({ "approve_above_micros": null, "per_call_cap_micros": "$1.00" });

@@ -73,6 +73,12 @@ async fn the_disk_is_lost_and_the_books_come_back() {
         assert_eq!(early.refusal(), "state_conflict");
     }
     for how in ["--dry-run", "--yes"] {
+        let accept = ["restore", "lift", "--accept", "NOBODY", "--reason", "known", how, "--json"];
+        let nobody = stand.run(&accept).await.expect(7);
+        assert_eq!(nobody.refusal(), "state_conflict");
+    }
+    stand.run(&["restore", "lift", "--accept", "NOBODY", "--yes"]).await.expect(2);
+    for how in ["--dry-run", "--yes"] {
         let decide = ["restore", "decide", "pur_01ARZ3NDEKTSV4RRFFQ69G5FAV", "--paid-by", "nobody"];
         let nowhere = stand.run(&[&decide[..], &[how, "--json"]].concat()).await.expect(3);
         assert_eq!(nowhere.refusal(), "not_found");
