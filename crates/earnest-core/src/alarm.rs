@@ -3,7 +3,7 @@
 
 /// Every kind of alarm, sorted. What watches for them can begin before the first one comes; a test
 /// compares the list with what the source emits.
-pub const KINDS: [&str; 19] = [
+pub const KINDS: [&str; 20] = [
     "alarm.balance_differs",
     "alarm.capture_given_back",
     "alarm.capture_of_closed_intent",

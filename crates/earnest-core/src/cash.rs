@@ -19,7 +19,7 @@ use crate::ledger::{Account, Cause, Leg, Op};
 use crate::money::Micros;
 use crate::party::Owner;
 use crate::problem::{Code, Refusal};
-use crate::reconcile::Movement;
+use crate::reconcile::{Movement, Reconciliation};
 use crate::reversal::{self, Reversal};
 use crate::settlement::key_conflict;
 use crate::time::{Timestamp, after};
@@ -340,6 +340,7 @@ impl Unit for VoidCash {
             touches.account(Account::OwnerDebt(owner).usd());
         }
         touches.row::<CashEntry>(&self.paypal_id);
+        touches.row::<Reconciliation>(Reconciliation::ID);
         if let Some(capture) = &self.gave_back {
             touches.row::<Reversal>(capture);
         }
@@ -394,6 +395,12 @@ impl Unit for VoidCash {
             effects.put(owner)?;
         }
         if let Some(row) = reopened {
+            effects.put(row)?;
+        }
+        // What PayPal has under the id may lie behind what comparisons look at, and has to be named as
+        // long as nothing else is booked for it.
+        let known = view.row::<Reconciliation>(Reconciliation::ID)?;
+        if let Some(row) = known.and_then(|row| row.looking_back(now)) {
             effects.put(row)?;
         }
         effects.put(entry)?;

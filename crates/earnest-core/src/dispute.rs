@@ -60,6 +60,13 @@ impl Withheld {
     }
 }
 
+impl Withheld {
+    /// Whether so much was withheld under this id.
+    pub(crate) fn is_hold_of(&self, amount: Micros) -> bool {
+        self.way == Withholding::Hold && self.amount_micros == amount
+    }
+}
+
 impl Record for Withheld {
     const KIND: &'static str = "withheld";
     const RANK: u8 = rank::ROW;
@@ -157,6 +164,24 @@ impl Disputed {
         disputed.max(self.withheld_micros.saturating_sub(self.released_micros))
     }
 
+    /// The same with so much of what was withheld gone to its payer.
+    pub(crate) fn released(&self, amount: Micros) -> Result<Self, Stop> {
+        let released_micros = add(self.released_micros, amount)?;
+        Ok(Self { released_micros, ..self.clone() })
+    }
+
+    /// Counts against an owner what it puts at risk now, in the place of what it did `before`.
+    pub(crate) fn count_against(
+        &self,
+        owner: &mut Owner,
+        before: Option<&Self>,
+    ) -> Result<(), Stop> {
+        let was = before.map_or(Micros::ZERO, |row| row.counts_against(owner.id));
+        let rest = owner.disputed_micros.saturating_sub(was);
+        owner.disputed_micros = add(rest, self.counts_against(owner.id))?;
+        Ok(())
+    }
+
     /// What counts against an owner.
     pub fn counts_against(&self, owner: OwnerId) -> Micros {
         let own = self.of.is_some_and(|of| of.owner == owner);
@@ -240,9 +265,7 @@ impl Concerned {
         for id in self.owners() {
             let known = view.need::<Owner>(id)?;
             let mut owner = known.clone();
-            let was = before.map_or(Micros::ZERO, |row| row.counts_against(id));
-            let rest = owner.disputed_micros.saturating_sub(was);
-            owner.disputed_micros = add(rest, row.counts_against(id))?;
+            row.count_against(&mut owner, before)?;
             if freeze {
                 let why = || "a payment is disputed at PayPal: see the disputes".to_owned();
                 owner.frozen.get_or_insert_with(why);

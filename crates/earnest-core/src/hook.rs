@@ -319,9 +319,7 @@ impl Delivery {
             cleared: false,
         }
     }
-}
 
-impl Delivery {
     /// Not sent by itself, since too many wait already; it is listed, and can be sent by hand.
     fn left_out(mut self, most: u32, now: Timestamp) -> Self {
         let why = format!("not sent: {most} deliveries waited for this webhook already");

@@ -6,10 +6,12 @@ use crate::time::Timestamp;
 use crate::unit::{Effects, Stop, Touches, Unit, View};
 
 /// Says that a job died. It is begun again by itself; why it died is in the log.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct JobDied {
     /// Which.
     pub job: &'static str,
+    /// On which row, where it goes on without it.
+    pub row: Option<String>,
     /// How often it did, never well in between.
     pub times: u32,
 }
@@ -27,7 +29,11 @@ impl Unit for JobDied {
 
     fn decide(&self, _: &View, _: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
-        effects.event("alarm.job_died", &[], json!({ "job": self.job, "times": self.times }));
+        let mut data = json!({ "job": self.job, "times": self.times });
+        if let (Some(row), Some(members)) = (&self.row, data.as_object_mut()) {
+            members.insert("row".to_owned(), json!(row));
+        }
+        effects.event("alarm.job_died", &[], data);
         Ok(effects)
     }
 }

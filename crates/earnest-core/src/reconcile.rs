@@ -685,7 +685,9 @@ pub fn ours(sources: Sources<'_>) -> Vec<Movement> {
         captures.insert(capture, Movement { id: capture.clone(), gross_micros, fee_micros, at });
     }
     let mut all: Vec<Movement> = captures.into_values().collect();
-    for one in sources.reversals.flat_map(|row| &row.booked) {
+    // What was withheld first left the balance then.
+    let back = sources.reversals.flat_map(|row| &row.booked).filter(|one| !one.was_withheld);
+    for one in back {
         let (gross_micros, fee_micros) =
             (one.amount_micros.get().saturating_neg(), one.fee_returned_micros.get());
         all.push(Movement { id: one.id.clone(), gross_micros, fee_micros, at: one.at });

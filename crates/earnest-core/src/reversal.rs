@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::cash::CashEntry;
 use crate::chain::{ChainKind, booked, chain_of, touch_booked};
+use crate::dispute::{Disputed, Withheld};
 use crate::id::{IntentId, OwnerId, SettlementId};
 use crate::intent::Charge;
 use crate::ledger::{Account, Cause, Leg, Op};
@@ -47,6 +48,9 @@ pub struct Booked {
     /// What PayPal gave us back of its fee.
     #[serde(default)]
     pub fee_returned_micros: Micros,
+    /// Whether it had been withheld under the same id: then it had left the balance already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_withheld: bool,
     /// When it was booked.
     pub at: Timestamp,
 }
@@ -309,6 +313,9 @@ impl Unit for Book {
             touches.account(Account::OwnerDebt(one.owner).usd());
         }
         touch_booked(&mut touches, &self.id);
+        touches.row::<Withheld>(&self.id);
+        touches.row::<Disputed>(&self.capture);
+        touches.account(Account::Disputes.usd());
         touches.hold(chain_of(ChainKind::FeeGivenBack, &self.id));
         if let Some(of) = self.of {
             touches.row::<Settlement>(of.settlement);
@@ -335,7 +342,15 @@ impl Unit for Book {
         match booked(view, &self.id)? {
             None => {}
             Some(ChainKind::GivenBack) => return Ok(Effects::answer(true)),
-            Some(_) => return self.taken(view, row),
+            Some(ChainKind::Cash) => return self.taken(view, row),
+            Some(ChainKind::Withheld) => {}
+            // Something else of PayPal's stands under its id: somebody has to look.
+            Some(_) => return self.refused(row, now),
+        }
+        // What was withheld goes to the payer out of what was withheld, exactly.
+        let withheld = view.row::<Withheld>(&self.id)?;
+        if withheld.is_some_and(|held| !held.is_hold_of(self.amount)) {
+            return self.refused(row, now);
         }
         let mut suspended = view.row::<Suspended>(&self.capture)?.cloned();
         let in_suspense = suspended.as_ref().map_or(Micros::ZERO, |row| row.left_micros);
@@ -366,18 +381,25 @@ impl Unit for Book {
             parts.push(TakenBack { owner: of.owner, amount: of_settlement, settled: true });
         }
         let mut effects = Effects::answer(true);
-        self.book(view, &mut effects, from_suspense, &parts)?;
+        self.book(view, &mut effects, from_suspense, &parts, withheld.is_some())?;
+        let disputed = match withheld {
+            Some(_) => view.row::<Disputed>(&self.capture)?,
+            None => None,
+        };
         let mut row = row.clone();
         row.named.retain(|name| *name != self.id);
         row.booked.push(Booked {
             id: self.id.clone(),
             amount_micros: self.amount,
             from_suspense_micros: from_suspense,
-            fee_returned_micros: self.fee_returned,
+            fee_returned_micros: if withheld.is_some() { Micros::ZERO } else { self.fee_returned },
+            was_withheld: withheld.is_some(),
             at: now,
         });
         effects.put(row)?;
-        freeze_all(view, &mut effects, &parts)?;
+        let after = disputed.map(|row| row.released(self.amount)).transpose()?;
+        freeze_all(view, &mut effects, &parts, disputed.zip(after.as_ref()))?;
+        after.map_or(Ok(()), |row| effects.put(row))?;
         if let Some(suspended) = suspended.filter(|_| touched) {
             effects.put(suspended.less(from_suspense))?;
         }
@@ -430,8 +452,10 @@ impl Book {
         effects: &mut Effects<bool>,
         from_suspense: Micros,
         parts: &[TakenBack],
+        was_withheld: bool,
     ) -> Result<(), Stop> {
-        let cash = Account::PaypalCash.usd();
+        let from = if was_withheld { Account::Disputes } else { Account::PaypalCash };
+        let cash = from.usd();
         let mut legs = Vec::new();
         let mut leg = |debit, credit, amount: Micros| {
             if !amount.is_zero() {
@@ -459,7 +483,7 @@ impl Book {
             cause: Cause::Refund,
             legs,
         });
-        if !self.fee_returned.is_zero() {
+        if !self.fee_returned.is_zero() && !was_withheld {
             let legs = vec![Leg::new(cash, Account::PaypalFees.usd(), self.fee_returned)];
             let id = chain_of(ChainKind::FeeGivenBack, &self.id);
             effects.op(Op::Move { id, cause: Cause::PaypalFee, legs });
@@ -480,13 +504,21 @@ impl Book {
 
 /// Freezes whoever had the money that went back, and takes back what the line grew by it: it grows
 /// with what was settled and stayed.
-fn freeze_all(view: &View, effects: &mut Effects<bool>, parts: &[TakenBack]) -> Result<(), Stop> {
+fn freeze_all(
+    view: &View,
+    effects: &mut Effects<bool>,
+    parts: &[TakenBack],
+    disputed: Option<(&Disputed, &Disputed)>,
+) -> Result<(), Stop> {
     let owners: BTreeSet<OwnerId> = parts.iter().map(|part| part.owner).collect();
     for id in owners {
         let mut owner = view.need::<Owner>(id)?.clone();
         freeze(&mut owner);
         for part in parts.iter().filter(|part| part.owner == id && part.settled) {
             owner.settled_micros = owner.settled_micros.saturating_sub(part.amount);
+        }
+        if let Some((before, after)) = disputed {
+            after.count_against(&mut owner, Some(before))?;
         }
         effects.put(owner)?;
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::hook::Hook;
 use crate::jws::{Jwk, Purpose};
 use crate::problem::{Code, Refusal};
+use crate::settlement::key_conflict;
 use crate::time::{Timestamp, after};
 use crate::unit::{
     Effects, Fingerprint, Key, KeyUse, ListEntry, Record, Stop, Touches, Unit, View, rank,
@@ -132,10 +133,7 @@ impl Unit for Rotate {
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<SealedKey>, Stop> {
         match view.key() {
-            KeyUse::Other { .. } => {
-                let why = "the key was used for other arguments";
-                return Err(Refusal::new(Code::IdempotencyConflict, why).into());
-            }
+            KeyUse::Other { .. } => return Err(key_conflict().into()),
             KeyUse::Same { bound: Some(kid) } => {
                 return Ok(Effects::answer(view.need::<SealedKey>(kid)?.clone()));
             }

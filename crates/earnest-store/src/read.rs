@@ -271,17 +271,7 @@ impl Snapshot<'_> {
     /// Every row of a kind by id, all of them in memory: for what looks at the whole books, on a thread
     /// that may take its time.
     pub fn every<R: Record>(&self) -> Read<Vec<R>> {
-        /// How many are read at once.
-        const MANY: usize = 1_000;
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.all::<R>(after.as_deref(), MANY)?;
-            found.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(found);
-            }
-        }
+        page_by_page(|after| self.all(after, EVERY))
     }
 
     /// The stored bytes of a row of any kind.
@@ -517,8 +507,21 @@ pub(crate) fn opening(entry: &Entry, chain: TransferId) -> Option<(Cause, &[Leg]
     })
 }
 
-/// How many rows [`Reader::every`] reads at once.
+/// How many rows are read at once where all of a kind are wanted.
 const EVERY: usize = 1_000;
+
+/// Everything that pages give, one after another.
+fn page_by_page<R>(page: impl Fn(Option<&str>) -> Read<Page<R, String>>) -> Read<Vec<R>> {
+    let (mut found, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let next = page(after.as_deref())?;
+        found.extend(next.items);
+        after = next.next;
+        if after.is_none() {
+            return Ok(found);
+        }
+    }
+}
 
 /// Reads the books; cheap to clone.
 #[derive(Clone)]
@@ -613,15 +616,7 @@ impl Reader {
     /// Every row of a kind by id, read a page at a time: what is written meanwhile may be among them
     /// or not.
     pub fn every<R: Record>(&self) -> Read<Vec<R>> {
-        let (mut found, mut after) = (Vec::new(), None::<String>);
-        loop {
-            let page = self.all::<R>(after.as_deref(), EVERY)?;
-            found.extend(page.items);
-            after = page.next;
-            if after.is_none() {
-                return Ok(found);
-            }
-        }
+        page_by_page(|after| self.all(after, EVERY))
     }
 
     /// As [`Snapshot::list`].

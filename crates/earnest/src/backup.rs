@@ -10,6 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
+use earnest_core::invariant::EXPLAINED;
 use earnest_core::time::Timestamp;
 use earnest_store::audit::AuditError;
 use earnest_store::{About, Place, ReadError};
@@ -117,6 +118,16 @@ const CONTAINS: &str = "Who bought what, from whom and for how much, and referen
     accounts at PayPal: keep it as you keep the books. Keys of parties are hashed; signing keys, \
     webhook secrets and nothing else are sealed with the key file, which is not in here.";
 
+/// A copy that was taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// What the copied books do not explain of PayPal's records: no damage, and no reason to go without
+    /// a backup; somebody has to look.
+    pub differs: Vec<String>,
+}
+
 /// Copies books, running or not, in a file or a database, to a new folder.
 ///
 /// # Errors
@@ -126,7 +137,7 @@ pub fn take(
     key_file: Option<&Path>,
     to: &Path,
     now: Timestamp,
-) -> Result<Manifest, BackupError> {
+) -> Result<Taken, BackupError> {
     if let Place::File(path) = books
         && !path.exists()
     {
@@ -137,10 +148,10 @@ pub fn take(
     }
     let partial = partial_of(to);
     make_folder(&partial)?;
-    let made = fill(books, key_file, &partial, now).and_then(|manifest| {
+    let made = fill(books, key_file, &partial, now).and_then(|taken| {
         std::fs::rename(&partial, to).map_err(|why| BackupError::file(to, why))?;
         sync_folder(to.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-        Ok(manifest)
+        Ok(taken)
     });
     if made.is_err() {
         // What is left of a copy that failed is worth nothing; if it stays it is only untidy.
@@ -173,10 +184,10 @@ fn fill(
     key_file: Option<&Path>,
     folder: &Path,
     now: Timestamp,
-) -> Result<Manifest, BackupError> {
+) -> Result<Taken, BackupError> {
     let copy = folder.join(BOOKS);
     earnest_store::copy(books, &copy)?;
-    let about = check(&copy)?;
+    let (about, differs) = check(&copy)?;
     let seal_key = match key_file.filter(|path| path.exists()) {
         Some(path) => Sealer::existing(path)?.print().to_owned(),
         None => String::new(),
@@ -200,16 +211,20 @@ fn fill(
     let text = text.map_err(|why| BackupError::file(&path, why))?;
     write_private(&path, &text)?;
     sync_folder(folder)?;
-    Ok(manifest)
+    Ok(Taken { manifest, differs })
 }
 
-/// Audits a copy: every invariant, from its first entry on.
-fn check(copy: &Path) -> Result<About, BackupError> {
+/// Audits a copy: every invariant, from its first entry on. What it does not explain of PayPal's records
+/// is given back: those are the days when a backup is wanted most.
+fn check(copy: &Path) -> Result<(About, Vec<String>), BackupError> {
     let (audit, _) = auditor();
-    if let Some(first) = audit.run_file(copy)?.first() {
+    let (differs, damage): (Vec<_>, Vec<_>) =
+        audit.run_file(copy)?.into_iter().partition(|found| found.invariant == EXPLAINED);
+    if let Some(first) = damage.first() {
         return Err(BackupError::damaged(copy, first.to_string()));
     }
-    Ok(earnest_store::about(copy)?)
+    let differs = differs.into_iter().map(|found| found.detail).collect();
+    Ok((earnest_store::about(copy)?, differs))
 }
 
 fn piece(path: &Path, name: &str) -> Result<Piece, BackupError> {
@@ -265,7 +280,7 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupError> {
     let copy = from.join(BOOKS);
     // The schema first: what a later version wrote is not audited as if it were known.
     earnest_store::about(&copy)?;
-    let about = check(&copy)?;
+    let (about, _) = check(&copy)?;
     let told = (&manifest.mode, &manifest.epoch, manifest.schema, manifest.seq, &manifest.hash);
     let found =
         (&about.mode, &about.epoch, about.schema, about.head.seq, &hex::encode(about.head.hash));

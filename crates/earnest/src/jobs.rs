@@ -29,7 +29,7 @@ use crate::flow::{
     webhook,
 };
 use crate::signing;
-use crate::supervise::supervise;
+use crate::supervise::{apart, supervise};
 
 /// How often the report clock is advanced.
 const TICK: Duration = Duration::from_secs(5);
@@ -179,8 +179,8 @@ impl Errand for Deliveries {
     const NAME: &'static str = "deliveries";
 
     fn room(app: &App) -> Room {
-        let limits = &app.limits;
-        Room { all: limits.webhook_calls, each: limits.webhook_calls_per_endpoint }
+        // The room of one endpoint is what is due of it: see `hook::due`.
+        Room { all: app.limits.webhook_calls, each: app.limits.webhook_calls }
     }
 
     fn due(app: &App) -> Result<Vec<Piece<Delivery>>, FlowError> {
@@ -306,8 +306,11 @@ pub async fn expire(app: &App) -> Result<(), FlowError> {
             break;
         }
         let unit = Expire { purchase: purchase.id, tab: purchase.tab };
-        let done = app.store.submit(unit).await.map(|_| ()).map_err(FlowError::from);
-        log_failed("expiry", &purchase.id, done);
+        let work = async {
+            let done = app.store.submit(unit).await.map(|_| ()).map_err(FlowError::from);
+            log_failed("expiry", &purchase.id, done);
+        };
+        apart(app, "expiry", &purchase.id, work).await;
     }
     Ok(())
 }
@@ -322,11 +325,14 @@ pub async fn treasurer(app: &App) -> Result<(), FlowError> {
     loop {
         let page = app.store.reader().list::<Tab>("tabs.live", "", cursor.as_ref(), PAGE, false)?;
         for tab in &page.items {
-            // What a lost life captured pays before anything is settled.
-            log_failed("clearing", &tab.id, lost::clear(app, tab).await);
-            if !quarantined {
-                log_failed("settling", &tab.id, settle::look_at(app, tab).await);
-            }
+            let work = async {
+                // What a lost life captured pays before anything is settled.
+                log_failed("clearing", &tab.id, lost::clear(app, tab).await);
+                if !quarantined {
+                    log_failed("settling", &tab.id, settle::look_at(app, tab).await);
+                }
+            };
+            apart(app, "treasurer", &tab.id, work).await;
         }
         cursor = page.next;
         if cursor.is_none() {
@@ -400,7 +406,10 @@ pub async fn receipts(app: &App) -> Result<(), FlowError> {
     let page =
         app.store.reader().list::<Settlement>("settlements.unsigned", "", None, PAGE, false)?;
     for settlement in page.items {
-        log_failed("signing a receipt", &settlement.id, receipt::sign(app, &settlement).await);
+        let work = async {
+            log_failed("signing a receipt", &settlement.id, receipt::sign(app, &settlement).await);
+        };
+        apart(app, "receipts", &settlement.id, work).await;
     }
     Ok(())
 }

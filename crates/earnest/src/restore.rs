@@ -13,7 +13,7 @@ use earnest_core::quarantine::{
     Backup, BeginQuarantine, DoubtCalls, MOST, PauseRestored, Quarantine,
 };
 use earnest_core::signing::SealedKey;
-use earnest_store::audit::AuditError;
+use earnest_store::audit::{self, AuditError};
 use earnest_store::{
     Cursor, MoveError, OpenError, Options, Place, Reader, Store, SubmitError, Url,
 };
@@ -164,7 +164,7 @@ fn into_database(plan: &Plan<'_>, url: &Url) -> Result<Restored, RestoreError> {
     }
     let partial = backup::partial_of(plan.data);
     backup::make_folder(&partial)?;
-    let made = fill(plan, &manifest, None, &key_file, &partial).and_then(|quarantine| {
+    let made = fill(plan, &manifest, Vec::new(), &key_file, &partial).and_then(|quarantine| {
         move_to(plan, url, &partial.join(BOOKS), &quarantine.epoch)?;
         Ok(quarantine)
     });
@@ -203,7 +203,7 @@ fn into_folder(plan: &Plan<'_>) -> Result<Restored, RestoreError> {
         false => None,
     };
     let manifest = manifest_of(plan)?;
-    let replaced = if occupied { epoch_there(plan.data) } else { None };
+    let replaced = if occupied { epochs_there(plan.data) } else { Vec::new() };
     let key_file = key_file(plan)?;
     let partial = backup::partial_of(plan.data);
     backup::make_folder(&partial)?;
@@ -226,15 +226,26 @@ fn is_occupied(data: &Path) -> Result<bool, RestoreError> {
     }
 }
 
-/// The epoch of the books that are replaced, where they can still be read: what was captured in it is
-/// recognised by it, and where not, by the tab and the time.
-fn epoch_there(data: &Path) -> Option<String> {
+/// The epochs of the books that are replaced, theirs and those that had ended for them, where they can
+/// still be read: what was captured in one is recognised by it, and where not, by the tab and the time.
+fn epochs_there(data: &Path) -> Vec<String> {
     let books = data.join(BOOKS);
-    match books.exists().then(|| earnest_store::about(&books))? {
-        Ok(about) => Some(about.epoch),
+    if !books.exists() {
+        return Vec::new();
+    }
+    let read = earnest_store::about(&books).and_then(|about| {
+        let place = Place::File(books.clone());
+        let row = audit::look(&place, |books| books.row::<Quarantine>(Quarantine::ID))?;
+        Ok((about.epoch, row))
+    });
+    match read {
+        Ok((epoch, row)) => {
+            let ended = row.into_iter().flat_map(|row| row.ended);
+            ended.chain([epoch]).collect()
+        }
         Err(why) => {
-            tracing::warn!(%why, "the epoch of the books that are replaced cannot be read");
-            None
+            tracing::warn!(%why, "the epochs of the books that are replaced cannot be read");
+            Vec::new()
         }
     }
 }
@@ -251,7 +262,7 @@ fn key_file(plan: &Plan<'_>) -> Result<PathBuf, RestoreError> {
 fn fill(
     plan: &Plan<'_>,
     manifest: &Manifest,
-    replaced: Option<String>,
+    replaced: Vec<String>,
     key_file: &Path,
     folder: &Path,
 ) -> Result<Quarantine, RestoreError> {
@@ -279,7 +290,7 @@ fn fill(
 fn record(
     store: &Store,
     manifest: &Manifest,
-    replaced: Option<String>,
+    replaced: Vec<String>,
     epoch: &str,
 ) -> Result<Quarantine, RestoreError> {
     let backup = Backup {
@@ -288,7 +299,6 @@ fn record(
         hash: manifest.hash.clone(),
         epoch: manifest.epoch.clone(),
     };
-    let replaced = replaced.into_iter().collect();
     let begin = BeginQuarantine { backup, epoch: epoch.to_owned(), replaced };
     let quarantine = store.submit_blocking(begin)?;
     let agents = store.reader().every::<Agent>()?;

@@ -4,12 +4,15 @@
 //! counted, said to the operator as an alarm, and begun again after a rest that grows. A job that
 //! keeps dying is said by `/readyz`.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use earnest_core::job::JobDied;
+use futures_util::FutureExt as _;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,13 +36,29 @@ struct Ill {
     last: Instant,
 }
 
-/// Which jobs died lately.
+/// Which jobs died lately, and on which rows.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<BTreeMap<&'static str, Ill>>);
+pub struct Health {
+    ill: Mutex<BTreeMap<&'static str, Ill>>,
+    /// Until when rows are left alone that a job died on, by job and row.
+    aside: Mutex<BTreeMap<(&'static str, String), Instant>>,
+}
 
 impl Health {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Ill>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_aside(&self, job: &'static str, row: &str, now: Instant) -> bool {
+        let aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked for only where anything is aside: nearly never.
+        !aside.is_empty() && aside.get(&(job, row.to_owned())).is_some_and(|until| *until > now)
+    }
+
+    fn set_aside(&self, job: &'static str, row: &str, until: Instant, now: Instant) {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        aside.retain(|_, until| *until > now);
+        aside.insert((job, row.to_owned()), until);
     }
 
     /// Takes note that a job died; how often it did, never well in between.
@@ -69,11 +88,16 @@ fn rest(times: u32) -> Duration {
 /// Tells of a job, or of a piece of its work, that died; how long it should rest. The alarm comes the
 /// first time and when it is failing, not with every further death.
 pub(crate) async fn died(app: &App, job: &'static str, why: &str) -> Duration {
+    died_on(app, job, None, why).await
+}
+
+async fn died_on(app: &App, job: &'static str, row: Option<&str>, why: &str) -> Duration {
     let times = app.health.died(job, Instant::now());
-    tracing::error!(job, times, why, "a job died, and is begun again");
+    tracing::error!(job, row, times, why, "a job died, and is begun again");
     app.figures.job_died(job);
     if times == 1 || times == FAILING {
-        let said = app.store.submit(JobDied { job, times }).await;
+        let row = row.map(str::to_owned);
+        let said = app.store.submit(JobDied { job, row, times }).await;
         if let Err(error) = said {
             tracing::error!(%error, "nobody is told that a job died");
         }
@@ -81,14 +105,38 @@ pub(crate) async fn died(app: &App, job: &'static str, why: &str) -> Duration {
     rest(times)
 }
 
+/// Does what a job does about one of its rows, apart from the others: a row that breaks it is set aside for
+/// a rest, and that is said; the others go on.
+pub async fn apart(
+    app: &App,
+    job: &'static str,
+    row: &(dyn std::fmt::Display + Sync),
+    work: impl Future<Output = ()>,
+) {
+    let row = row.to_string();
+    if app.health.is_aside(job, &row, Instant::now()) {
+        return;
+    }
+    // Nothing is shared with what broke but the books, which take a unit whole or not.
+    if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+        let rest = died_on(app, job, Some(&row), &words(&*panic)).await;
+        let now = Instant::now();
+        app.health.set_aside(job, &row, now + rest, now);
+    }
+}
+
 /// What a task said when it broke.
 pub(crate) fn last_words(error: JoinError) -> String {
     match error.try_into_panic() {
-        Ok(panic) => match panic.downcast_ref::<&str>() {
-            Some(text) => (*text).to_owned(),
-            None => panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()),
-        },
+        Ok(panic) => words(&*panic),
         Err(error) => error.to_string(),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    match panic.downcast_ref::<&str>() {
+        Some(text) => (*text).to_owned(),
+        None => panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()),
     }
 }
 

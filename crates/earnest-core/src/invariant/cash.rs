@@ -107,18 +107,27 @@ fn of_chain(fold: &Fold, id: crate::id::TransferId) -> Moved {
     (net(false), net(true))
 }
 
-/// INVARIANT: every_difference_is_explained
+/// INVARIANT: an_acknowledgement_covers_no_money_of_ours
 ///
-/// The last comparison with PayPal's records left no line unexplained, and no rest in the balance;
-/// and what the operator acknowledged is no money of these books, with a reason. Books that were never
-/// compared claim nothing. The worst line comes first.
-pub(super) fn every_difference_is_explained(rows: &Rows, _: &Fold, breaches: &mut Vec<String>) {
+/// What the operator acknowledged is no money of these books, with a reason.
+pub(super) fn an_acknowledgement_covers_no_money_of_ours(
+    rows: &Rows,
+    _: &Fold,
+    breaches: &mut Vec<String>,
+) {
     for row in rows.acknowledged.values() {
         let ours = |line: &Covered| line.currency == Currency::Usd.code();
         if row.reason.trim().is_empty() || row.lines.is_empty() || row.lines.iter().any(ours) {
             breaches.push(format!("{} is acknowledged, and cannot be", row.paypal_id));
         }
     }
+}
+
+/// INVARIANT: every_difference_is_explained
+///
+/// The last comparison with PayPal's records left no line unexplained, and no rest in the balance. Books
+/// that were never compared claim nothing. The worst line comes first.
+pub(super) fn every_difference_is_explained(rows: &Rows, _: &Fold, breaches: &mut Vec<String>) {
     let Some(report) = rows.reconciliation.as_ref().and_then(|row| row.last.as_ref()) else {
         return;
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::billed;
-use super::{Fold, Rows, chain_of, sum_of, wide};
+use super::{Chain, Fold, Rows, chain_of, sum_of, wide};
 use crate::chain::{self, ChainKind};
 use crate::id::SettlementId;
 use crate::intent::{Intent, IntentState, Purpose};
@@ -285,7 +285,8 @@ pub(super) fn what_went_back_is_in_the_books(rows: &Rows, fold: &Fold, breaches:
         let capture = &row.capture;
         for one in &row.booked {
             let chain = fold.chains.get(&chain::chain_of(ChainKind::GivenBack, &one.id));
-            let moved = chain.map_or(0, |chain| chain.posted_on(credited, Account::PaypalCash));
+            let from = if one.was_withheld { Account::Disputes } else { Account::PaypalCash };
+            let moved = chain.map_or(0, |chain| chain.posted_on(credited, from));
             let amount = wide(one.amount_micros);
             listed = listed.saturating_add(amount);
             if moved != amount {
@@ -314,7 +315,10 @@ pub(super) fn what_went_back_is_in_the_books(rows: &Rows, fold: &Fold, breaches:
         }
     }
     let chains = fold.chains.values().filter(|chain| chain.cause == Cause::Refund);
-    let moved: i128 = chains.map(|chain| chain.posted_on(credited, Account::PaypalCash)).sum();
+    let places = [Account::PaypalCash, Account::Disputes];
+    let of =
+        |chain: &Chain| places.map(|place| chain.posted_on(credited, place)).iter().sum::<i128>();
+    let moved: i128 = chains.map(of).sum();
     if moved != listed {
         breaches.push(format!("{moved} went back, and {listed} is listed"));
     }

@@ -57,7 +57,17 @@ pub struct LostLine {
     pub reported_at: Timestamp,
     /// What became of it.
     pub state: LineState,
+    /// Other purchases under the same mark: the same was asked for in more than one life that was lost,
+    /// or sold by more than one seller. Each has a row of its own, under its whole id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<PurchaseId>,
+    /// Whether it is one of those, and not the first under its mark.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub further: bool,
 }
+
+/// The most further purchases under one mark: lives that were lost from one copy are few.
+const MAX_OTHERS: usize = 20;
 
 impl LostLine {
     /// The row's id: what is left of a purchase's id without its time. The rest follows from who
@@ -66,6 +76,21 @@ impl LostLine {
     pub fn id_of(purchase: PurchaseId) -> String {
         const MARK: u128 = (1 << 80) - 1;
         PurchaseId::from_value(purchase.value() & MARK).to_string()
+    }
+
+    /// Touches the rows that [`LostLine::find`] looks at.
+    fn touch(touches: &mut Touches, purchase: PurchaseId) {
+        touches.row::<Self>(Self::id_of(purchase));
+        touches.row::<Self>(purchase);
+    }
+
+    /// The row of that very purchase: the first under its mark, or a further one.
+    fn find(view: &View, purchase: PurchaseId) -> Result<Option<&Self>, Stop> {
+        let first = view.row::<Self>(Self::id_of(purchase))?;
+        match first.filter(|row| row.purchase == purchase) {
+            Some(row) => Ok(Some(row)),
+            None => Ok(view.row::<Self>(purchase)?.filter(|row| row.purchase == purchase)),
+        }
     }
 
     /// Refuses what was bought under the same id in a life that was lost, and delivered, as its
@@ -79,7 +104,8 @@ impl LostLine {
             return Ok(());
         }
         let lost = view.row::<Self>(Self::id_of(purchase))?;
-        match lost.filter(|line| line.state != LineState::Refused) {
+        // Of further ones it is not looked what became of them: a new id is always free.
+        match lost.filter(|line| line.state != LineState::Refused || !line.others.is_empty()) {
             None => Ok(()),
             Some(line) => {
                 let why = "this was bought and delivered before the books were restored";
@@ -119,7 +145,7 @@ impl Record for LostLine {
     const KIND: &'static str = "lost_line";
     const RANK: u8 = rank::ROW;
     fn id(&self) -> String {
-        Self::id_of(self.purchase)
+        if self.further { self.purchase.to_string() } else { Self::id_of(self.purchase) }
     }
     fn lists(&self) -> Vec<ListEntry> {
         let mut lists = vec![ListEntry::timed("lost_lines", "", self.reported_at)];
@@ -169,7 +195,7 @@ impl Unit for KeepLost {
         Quarantine::touch(&mut touches);
         touches.row::<Seller>(self.told.seller);
         touches.row::<Purchase>(self.told.claims.sub);
-        touches.row::<LostLine>(LostLine::id_of(self.told.claims.sub));
+        LostLine::touch(&mut touches, self.told.claims.sub);
         touches
     }
 
@@ -177,7 +203,7 @@ impl Unit for KeepLost {
         let (told, claims) = (&self.told, &self.told.claims);
         let step = |step| Ok(Effects::answer(step));
         let restored = view.row::<Quarantine>(Quarantine::ID)?;
-        let kept = view.row::<LostLine>(LostLine::id_of(claims.sub))?;
+        let kept = LostLine::find(view, claims.sub)?;
         let lost = match view.row::<Purchase>(claims.sub)? {
             None => restored.is_some_and(|row| row.lost_at(claims.iat).is_some()),
             Some(purchase) if purchase.seller != told.seller => false,
@@ -206,6 +232,9 @@ impl Unit for KeepLost {
             Some(amount) => amount,
         };
         if let Some(known) = kept {
+            if known.seller != told.seller {
+                return step(Step::Rejected(Code::NotFound));
+            }
             return step(match known.state {
                 LineState::Open => Step::Done(ReportOutcome::Kept, Some(known.amount_micros)),
                 LineState::Refused => Step::Done(ReportOutcome::LateUnbilled, None),
@@ -220,7 +249,16 @@ impl Unit for KeepLost {
             }
             Fate::Redeemed => {}
         }
+        // INVARIANT: no_lost_purchase_is_swallowed_by_another
+        let first = view.row::<LostLine>(LostLine::id_of(claims.sub))?;
+        if first.is_some_and(|row| row.others.len() >= MAX_OTHERS) {
+            return step(Step::Rejected(Code::NotFound));
+        }
         let mut effects = Effects::answer(Step::Done(ReportOutcome::Kept, Some(due)));
+        if let Some(row) = first {
+            let others = row.others.iter().copied().chain([claims.sub]).collect();
+            effects.put(LostLine { others, ..row.clone() })?;
+        }
         let data = json!({ "purchase": claims.sub, "amount_micros": due, "seller": told.seller });
         effects.event("alarm.lost_purchase_reported", &[&told.seller], data);
         effects.put(LostLine {
@@ -233,6 +271,8 @@ impl Unit for KeepLost {
             claimed_at: told.claimed_at,
             reported_at: now,
             state: LineState::Open,
+            others: Vec::new(),
+            further: first.is_some(),
         })?;
         Ok(effects)
     }
@@ -259,7 +299,7 @@ impl Unit for DecideLost {
     fn touches(&self, _: &View, _: Timestamp) -> Touches {
         let mut touches = Touches::new();
         touches.row::<Seller>(self.seller);
-        touches.row::<LostLine>(LostLine::id_of(self.purchase));
+        LostLine::touch(&mut touches, self.purchase);
         if let LineState::PaidFromSuspense { capture } = &self.state {
             touches.row::<Suspended>(capture);
         }
@@ -273,8 +313,7 @@ impl Unit for DecideLost {
 
     fn decide(&self, view: &View, _: Timestamp) -> Result<Effects<LostLine>, Stop> {
         let conflict = |why: &str| Err(Refusal::new(Code::StateConflict, why).into());
-        let row = view.row::<LostLine>(LostLine::id_of(self.purchase))?;
-        let Some(row) = row.filter(|row| row.purchase == self.purchase) else {
+        let Some(row) = LostLine::find(view, self.purchase)? else {
             return Err(Refusal::new(Code::NotFound, "no such lost purchase").into());
         };
         if row.state == self.state {

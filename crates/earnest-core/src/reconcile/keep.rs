@@ -10,7 +10,7 @@ use crate::chain::{ChainKind, chain_of};
 use crate::id::TransferId;
 use crate::ledger::{Account, Cause, Leg, Op, Totals};
 use crate::money::Micros;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, after};
 use crate::unit::{Effects, Record, Stop, Touches, Unit, View, rank};
 
 /// The most lines of one comparison that are alarmed one by one. The others are summed up in one
@@ -51,7 +51,17 @@ pub struct Reconciliation {
 impl Reconciliation {
     /// There is one.
     pub const ID: &'static str = "paypal";
+
+    /// The same, with the next comparison looking at everything that is ours to explain, as far back as
+    /// PayPal answers; `None` where it does already.
+    pub(crate) fn looking_back(&self, now: Timestamp) -> Option<Self> {
+        let from = self.began.max(after(now, MOST_BACK_SECONDS.saturating_neg()));
+        (from < self.from).then(|| Self { from, ..self.clone() })
+    }
 }
+
+/// How far back PayPal answers searches, with a month to spare: three years.
+const MOST_BACK_SECONDS: i64 = (3 * 365 - 31) * 86_400;
 
 impl Record for Reconciliation {
     const KIND: &'static str = "reconciliation";

@@ -4,8 +4,9 @@ use earnest_core::dispute::{
     BookWithheld, Case, Concerned, Disputed, LookedDisputed, Stage, TellCase, Withholding,
 };
 use earnest_core::intent::Fate;
+use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
-use earnest_core::reversal::Captured;
+use earnest_core::reversal::{Captured, Reversal};
 use earnest_core::settlement::Settlement;
 
 use crate::world::{World, each, micros};
@@ -119,6 +120,28 @@ fn a_hold_beyond_the_disputes_that_are_known_freezes() {
             world.run(LookedDisputed { capture: "CAP".to_owned() }).unwrap();
         }
         assert!(!open());
+        assert_eq!(world.breaches(), []);
+    });
+}
+
+/// PayPal gives to the payer what it had withheld, under the id of the hold: it left the balance once, and
+/// is the owner's debt as any reversal is.
+#[test]
+fn what_was_withheld_and_goes_back_is_a_reversal_and_not_recorded_by_hand() {
+    each(|world| {
+        let of = captured(world);
+        withhold(world, &of, "H1", Withholding::Hold, 300_000);
+        // Not so much was withheld: somebody has to look.
+        assert!(!world.give_back(&of, "H1", 200_000));
+        for _ in 0..2 {
+            assert!(world.give_back(&of, "H1", 300_000));
+        }
+        let row: Reversal = world.row("CAP");
+        assert_eq!((row.booked.len(), row.by_hand.len()), (1, 0));
+        assert_eq!(world.thousandths(Account::OwnerDebt(of.owner)), "0/300/0/0");
+        assert_eq!(world.thousandths(Account::Disputes), "0/300/0/300");
+        assert_eq!(world.thousandths(Account::PaypalCash), "0/400/0/800");
+        assert_eq!(owner(world, &of), (true, 0));
         assert_eq!(world.breaches(), []);
     });
 }

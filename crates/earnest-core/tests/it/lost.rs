@@ -761,3 +761,53 @@ fn a_settlement_to_be_tried_again_does_not_wait_for_what_cannot_pay_it() {
         assert_eq!((settlement.id, settlement.attempt), (refused.id, 2));
     });
 }
+
+/// The same was asked for in two lives that were lost: two purchases under one mark, each with its seller's
+/// report, and each is kept and decided.
+#[test]
+fn no_lost_purchase_is_swallowed_by_another() {
+    each(|world| {
+        let (buyer, shop) = (world.buyer(), world.shop_with(100_000));
+        let other = world.shop();
+        let backup = Backup {
+            taken_at: world.now(),
+            seq: world.head(),
+            hash: "00".repeat(32),
+            epoch: "e1".to_owned(),
+        };
+        let first = told_of_lost(world, &shop, buyer, "a", 100_000);
+        world.pass(1);
+        let again = told_of_lost(world, &shop, buyer, "a", 200_000);
+        world.pass(1);
+        let elsewhere = told_of_lost(world, &other, buyer, "a", 300_000);
+        let told = [&first, &again, &elsewhere];
+        let marks = told.map(|told| LostLine::id_of(told.claims.sub));
+        assert!(marks.iter().all(|mark| *mark == marks[0]));
+        let epoch = "e2".to_owned();
+        world.run(BeginQuarantine { backup, epoch, replaced: Vec::new() }).unwrap();
+        let keep = |told: &Told| world.run(KeepLost { told: told.clone() }).unwrap();
+        for told in told {
+            let kept = Step::Done(ReportOutcome::Kept, Some(told.claims.amount_micros));
+            assert_eq!((keep(told), keep(told)), (kept.clone(), kept));
+        }
+        assert_eq!(world.all::<LostLine>().len(), 3);
+        let stranger = Told { seller: other.id, ..again.clone() };
+        assert_eq!(keep(&stranger), Step::Rejected(earnest_core::problem::Code::NotFound));
+        for told in [&again, &elsewhere] {
+            let (purchase, seller) = (told.claims.sub, told.seller);
+            world.run(DecideLost { purchase, seller, state: LineState::PaidByOperator }).unwrap();
+            let billed = Step::Done(ReportOutcome::AlreadyBilled, Some(told.claims.amount_micros));
+            assert_eq!(keep(told), billed);
+        }
+        assert_eq!(world.thousandths(Account::Losses), "0/500/0/0");
+        // The first one refused, the others were delivered all the same.
+        let (purchase, seller) = (first.claims.sub, shop.id);
+        world.run(DecideLost { purchase, seller, state: LineState::Refused }).unwrap();
+        lifted(world);
+        let mut unit = world.unit(buyer, "a", &world.fixed(&shop, 100_000));
+        unit.ids.purchase =
+            PurchaseId::new(Seed { random: mark(buyer.agent, "a"), ..world.seed() });
+        assert_eq!(code(world.run(unit)), "state_conflict");
+        assert_eq!(world.breaches(), []);
+    });
+}

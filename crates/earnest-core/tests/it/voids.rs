@@ -7,9 +7,10 @@ use earnest_core::id::OwnerId;
 use earnest_core::intent::Fate;
 use earnest_core::ledger::Account;
 use earnest_core::party::Owner;
-use earnest_core::reconcile::{self, Movement, Sources};
+use earnest_core::reconcile::{self, Begin, Keep, Movement, Reconciliation, Report, Sources};
 use earnest_core::reversal::Reversal;
 use earnest_core::settlement::{Settlement, SettlementState};
+use earnest_core::time::Timestamp;
 use earnest_core::unit::Key;
 use earnest_store::SubmitError;
 
@@ -279,4 +280,47 @@ fn an_entry_of_an_earlier_version_is_read() {
     assert_eq!((&row.voided, &row.gave_back, row.earlier.len()), (&None, &None, 0));
     assert_eq!(row.known_at(), row.at);
     assert_eq!(row.movement().unwrap().gross_micros, 5_000);
+}
+
+/// A comparison that found nothing.
+fn nothing(at: Timestamp) -> Report {
+    Report {
+        from: at,
+        horizon: at,
+        books_micros: 0,
+        paypal_micros: None,
+        in_transit_micros: 0,
+        unexplained_micros: 0,
+        matched: 0,
+        netted_lines: 0,
+        acknowledged_lines: 0,
+        in_transit_lines: 0,
+        in_transit: Vec::new(),
+        unexplained_lines: 0,
+        unexplained: Vec::new(),
+    }
+}
+
+/// What was taken back may lie behind what comparisons look at: they look back again, as far as PayPal
+/// answers, so that it is named until it is booked as what it is.
+#[test]
+fn what_is_taken_back_is_looked_for_again() {
+    each(|world| {
+        let began = world.now();
+        world.run(Begin { began }).unwrap();
+        let state = || world.row::<Reconciliation>(Reconciliation::ID);
+        for days in [60, 4 * 365] {
+            world.pass(days * 86_400);
+            let (report, before, next_from) = (nothing(began), state().at, world.now());
+            let (unexplained, next_earlier) = (Vec::new(), Vec::new());
+            world.run(Keep { report, unexplained, before, next_from, next_earlier }).unwrap();
+            assert_eq!(state().from, next_from);
+            let id = format!("DEP{days}");
+            deposit(world, &id, 500_000);
+            void(world, &id, &id).unwrap();
+            let from = state().from;
+            // PayPal answers three years back, and no further.
+            assert_eq!((from == began, from < next_from), (days == 60, true), "{from}");
+        }
+    });
 }

@@ -19,7 +19,7 @@ use super::error::{ApiResult, refuse};
 use super::read::Query;
 use super::view::Problem;
 use crate::app::App;
-use crate::events::{Cursor, EventId, Listener, Place, Seen};
+use crate::events::{Cursor, EventId, Listener, Place, Seen, may_see};
 
 /// How soon a client that lost its stream should come back.
 const RETRY: Duration = Duration::from_secs(2);
@@ -169,11 +169,7 @@ impl Telling {
 
     fn take(&mut self, seen: &Seen) -> Result<(), serde_json::Error> {
         let epoch = self.app.store.epoch();
-        let name = self.principal.to_string();
-        for event in &seen.events {
-            if self.principal != Principal::Operator && !event.event.audience.contains(&name) {
-                continue;
-            }
+        for event in seen.events.iter().filter(|event| may_see(self.principal, event)) {
             let view = EventView {
                 seq: event.seq,
                 at: event.at.to_string(),

@@ -297,7 +297,12 @@ pub async fn decide(
             return Err(refuse(Code::ValidationFailed, why));
         }
     };
-    let known = app.store.reader().row::<LostLine>(LostLine::id_of(purchase))?;
+    let reader = app.store.reader();
+    let first = reader.row::<LostLine>(LostLine::id_of(purchase))?;
+    let known = match first.filter(|row| row.purchase == purchase) {
+        Some(row) => Some(row),
+        None => reader.row::<LostLine>(purchase)?,
+    };
     let seller = known.ok_or_else(not_here)?.seller;
     let row = app.store.submit(DecideLost { purchase, seller, state }).await?;
     Ok(axum::Json(line(row)))

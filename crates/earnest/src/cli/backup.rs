@@ -12,10 +12,13 @@ use super::failure::{Ended, Failure};
 use super::output::{Money, facts, money, text};
 use super::rows::Paging;
 use super::{Style, Where};
-use crate::backup::{self, BackupError, MANIFEST};
+use crate::backup::{self, BackupError, MANIFEST, Taken};
 use crate::config::Config;
 use crate::restore::{Plan, RestoreError, restore};
 use crate::source::machine_clock;
+
+/// How many lines that PayPal's records do not explain a backup names.
+const MOST_SAID: usize = 5;
 
 /// Copies the books to a new folder, while Earnest runs, and audits the copy.
 ///
@@ -155,8 +158,14 @@ pub async fn run(command: Backup, style: &Style) -> Ended {
     let (to, now) = (command.to.clone(), (machine_clock())());
     let taken =
         tokio::task::spawn_blocking(move || backup::take(&books, key_file.as_deref(), &to, now));
-    let manifest = taken.await.map_err(|why| lost(&why))??;
+    let Taken { manifest, differs } = taken.await.map_err(|why| lost(&why))??;
     style.talk(&manifest.contains);
+    for line in differs.iter().take(MOST_SAID) {
+        style.talk(&format!("warning: not explained against PayPal's records: {line}"));
+    }
+    if differs.len() > MOST_SAID {
+        style.talk(&format!("warning: and {} lines more", differs.len().saturating_sub(MOST_SAID)));
+    }
     style.object(&json!(manifest), || {
         let at = manifest.taken_at;
         let books = command.to.join(MANIFEST);

@@ -187,7 +187,7 @@ pub fn due(app: &App) -> Result<Vec<Delivery>, FlowError> {
     let mut parties: HashMap<String, Vec<Vec<Delivery>>> = HashMap::new();
     let mut after = None;
     loop {
-        let hooks = reader.list::<Hook>("hooks.waiting", "", after.as_ref(), PAGE, false)?;
+        let hooks = reader.list::<Hook>("hooks.waiting", "", after.as_ref(), HOOKS, false)?;
         for hook in hooks.items {
             let (id, of) = (hook.id.to_string(), hook.of.to_string());
             let room = hook.room(limits.webhook_calls_per_endpoint, now);

@@ -32,6 +32,9 @@ pub enum FlowError {
     /// Something does not fit together.
     #[error("{0}")]
     Broken(String),
+    /// PayPal does not answer now: nothing is known, and it has to be asked again.
+    #[error("{0}")]
+    NotNow(String),
 }
 
 impl From<Refusal> for FlowError {

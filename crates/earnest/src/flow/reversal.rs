@@ -9,7 +9,7 @@ use earnest_paypal::{Outcome, Resource, orders};
 
 use super::dispute;
 use super::paypal::FlowError;
-use super::settle::read_capture;
+use super::settle::{need_capture, read_capture};
 use crate::app::App;
 
 /// A webhook said that a capture was refunded or reversed. Reads the capture, and notes what has to
@@ -25,9 +25,7 @@ pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<
     if !in_books {
         return Ok(());
     }
-    let Some((Resource::Capture(capture), _)) = read_capture(app, capture_id).await else {
-        return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
-    };
+    let (capture, _) = need_capture(app, capture_id).await?;
     if !given_back(&capture) {
         return match named {
             // It was named, so it is there, and the capture does not show it yet.

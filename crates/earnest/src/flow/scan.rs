@@ -144,9 +144,10 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
         if let Err(error) = take(app, found).await {
             tracing::error!(transaction = %found.transaction_id, code = %found.event_code, %error,
                 "a movement at PayPal is not explained");
-            // What cannot be read now is looked at again, but holds up nothing for ever: the window
-            // overlaps the one before by an hour on each side.
-            if matches!(error, FlowError::Submit(_) | FlowError::Read(_)) {
+            // What PayPal answers for, and is not explained, holds up nothing for ever: the window
+            // overlaps the one before by an hour on each side. What could not be asked or booked was
+            // not seen.
+            if !matches!(error, FlowError::Broken(_) | FlowError::Build(_)) {
                 missed = Some(format!("{} could not be booked: {error}", found.transaction_id));
             }
         }

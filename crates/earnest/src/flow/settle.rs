@@ -249,6 +249,30 @@ pub(super) async fn read_capture(app: &App, id: &str) -> Option<(Resource, Excha
     exchange.resource().cloned().map(|resource| (resource, exchange))
 }
 
+/// Reads a capture that something named.
+///
+/// # Errors
+/// [`FlowError::Broken`] where PayPal knows no such capture, [`FlowError::NotNow`] where it cannot be
+/// asked: that says nothing.
+pub(super) async fn need_capture(
+    app: &App,
+    id: &str,
+) -> Result<(Box<Capture>, Exchange), FlowError> {
+    let exchange = app.paypal.send(&payments::get_capture(id)?).await;
+    match &exchange.outcome {
+        Outcome::NotFound { .. } => {
+            Err(FlowError::Broken(format!("capture {id} could not be read: there is none")))
+        }
+        outcome => match outcome.resource() {
+            Some(Resource::Capture(capture)) => Ok((capture.clone(), exchange)),
+            _ => {
+                let issue = outcome.issue().unwrap_or(outcome.as_str());
+                Err(FlowError::NotNow(format!("capture {id} could not be read: {issue}")))
+            }
+        },
+    }
+}
+
 /// The key may not be sent any more, or PayPal is deciding: only reading can tell.
 async fn read_back(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
     #[cfg(feature = "planted")]
@@ -387,10 +411,8 @@ pub(crate) async fn record(
 /// # Errors
 /// [`FlowError`].
 pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<IntentId>, FlowError> {
-    let Some((Resource::Capture(capture), exchange)) = read_capture(app, capture_id).await else {
-        // An event may come before its capture can be read.
-        return Err(FlowError::Broken(format!("capture {capture_id} could not be read")));
-    };
+    // An event may come before its capture can be read.
+    let (capture, exchange) = need_capture(app, capture_id).await?;
     let Some((intent, settlement)) = asked_for(app, &capture)? else {
         let how = evidence("read", &exchange, app.now());
         if !lost::take_in(app, &capture, of_capture(&capture, None), how).await? {

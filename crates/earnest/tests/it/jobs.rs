@@ -6,7 +6,7 @@ use std::time::Duration;
 use earnest::app::App;
 use earnest::flight::{Errand, Piece, Room, drain, fly};
 use earnest::flow::paypal::FlowError;
-use earnest::supervise::supervise;
+use earnest::supervise::{apart, supervise};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -115,6 +115,40 @@ async fn a_piece_that_breaks_leaves_room_to_others() {
     assert!(deaths < 10, "begun again at once: {deaths} times");
     let counted = figure(&world, "earnest_job_deaths_total{job=\"calls\"}").await;
     assert_eq!(counted, deaths.to_string());
+}
+
+/// A row that breaks its job is set aside and named, and every other is done, turn after turn.
+#[tokio::test]
+async fn a_row_that_breaks_its_job_is_set_aside() {
+    let world = World::new().await;
+    let app = &world.earnest.app;
+    let (bad, good) = (AtomicU32::new(0), AtomicU32::new(0));
+    let turn = async || {
+        for row in ["tab_1", "tab_2", "tab_3"] {
+            let work = async {
+                if row == "tab_2" {
+                    bad.fetch_add(1, Ordering::SeqCst);
+                    panic!("a row that nobody expected");
+                }
+                good.fetch_add(1, Ordering::SeqCst);
+            };
+            apart(app, "treasurer", &row, work).await;
+        }
+    };
+    for _ in 0..3 {
+        turn().await;
+    }
+    assert_eq!((bad.load(Ordering::SeqCst), good.load(Ordering::SeqCst)), (1, 6));
+    assert_eq!(said(&world), [json!({ "job": "treasurer", "row": "tab_2", "times": 1 })]);
+    // Another job is not kept from it.
+    apart(app, "receipts", &"tab_2", async { _ = good.fetch_add(1, Ordering::SeqCst) }).await;
+    assert_eq!(good.load(Ordering::SeqCst), 7);
+    // After its rest it is tried again.
+    until("its rest is over", || {
+        futures_util::FutureExt::now_or_never(turn());
+        bad.load(Ordering::SeqCst) == 2
+    })
+    .await;
 }
 
 /// An owner who wants to be settled every day at ten: from the policy to the capture at PayPal.

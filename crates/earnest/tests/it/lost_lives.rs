@@ -210,6 +210,21 @@ async fn no_life_that_was_lost_is_a_stranger() {
     }
 }
 
+/// Restored over and over from one copy: of every life in between, which is in no books that are left, the
+/// epoch is known.
+#[tokio::test]
+async fn every_epoch_of_the_books_that_are_replaced_is_known() {
+    let (mut world, kept) = world().await;
+    back_up(&world, kept.path("backup")).await.unwrap();
+    let first = lose_and_restore(&mut world, &kept, "backup").await.quarantine;
+    let second = over(&mut world, &kept).await;
+    let third = over(&mut world, &kept).await;
+    for epoch in [&first.epoch, &second.epoch] {
+        assert!(third.ended.contains(epoch), "{epoch} {:?}", third.ended);
+    }
+    assert!(!third.ended.contains(&third.epoch));
+}
+
 /// Restores over books that are still there.
 async fn over(world: &mut World, kept: &Kept) -> earnest_core::quarantine::Quarantine {
     world.die().await;
@@ -344,10 +359,6 @@ async fn no_door_lets_anything_out_of_a_quarantine() {
     let limits = json!({ "approve_above_micros": 200_000, "per_call_cap_micros": "$1.00" });
     world.policy("owner", limits).await;
     let samples = samples(&world).await;
-    // A backup is taken of books whose differences are known.
-    let known = samples.iter().find(|it| it.path.ends_with("/acknowledgements")).unwrap();
-    let known = known.send(&world, known.body.to_string()).await;
-    assert!(known.status.is_success(), "{}", known.body);
     // A tab that ended below a cent: a new one would carry its rest away.
     world.spend(104_000, "rest").await;
     let voucher = world.authorize(world.quote("/weather", 10_000), "sample-voucher").await;

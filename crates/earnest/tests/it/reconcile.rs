@@ -224,6 +224,36 @@ async fn money_withheld_for_a_dispute_is_booked() {
     assert_eq!(breach(&world), "");
 }
 
+/// A hold was recorded by hand as a withdrawal, and that is taken back months later, when comparisons look
+/// no longer so far back: it is found in PayPal's records as what it is.
+#[tokio::test]
+async fn what_is_taken_back_late_is_found_as_what_it_is() {
+    let world = ready().await;
+    let capture = settled(&world, 950_000, "a").await;
+    hours(&world, 8).await;
+    let hold = world.sim().happen(&happening("T1110", -95, Some(&capture))).unwrap();
+    let by = async |path: &str, body: Value, key: &str| {
+        let headers = [("idempotency-key", key)];
+        world.call_with("operator", Method::POST, path, Some(body), &headers).await
+    };
+    let body = json!({ "kind": "withdrawal", "paypal_id": hold, "amount": "$0.95" });
+    by("/v1/cash-entries", body, "by-hand").await.expect(201);
+    for _ in 0..70 {
+        world.advance(86_400);
+        world.settle_down().await;
+    }
+    assert_eq!(world.totals("disputes").await, "0/0/0/0");
+    let reason = json!({ "reason": "it was a dispute" });
+    by(&format!("/v1/cash-entries/{hold}/void"), reason, "void").await.expect(200);
+    hours(&world, 2).await;
+    assert_eq!(world.totals("disputes").await, "0/950/0/0");
+    let owner = world.get("owner", "/v1/owners/me").await.expect(200);
+    assert!(owner["frozen"].is_string(), "{owner}");
+    hours(&world, 4).await;
+    let report = last(&world).await;
+    assert_eq!((&report["status"], breach(&world)), (&json!("explained"), String::new()));
+}
+
 /// A hold of another kind is not booked: it is named while it lasts, and explained once it came back.
 #[tokio::test]
 async fn a_hold_that_ended_is_explained() {

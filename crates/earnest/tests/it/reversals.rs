@@ -291,6 +291,37 @@ async fn what_no_webhook_told_is_found_in_paypals_records() {
     world.assert_balanced().await;
 }
 
+/// PayPal's records show a payment that nobody told of, and PayPal does not answer for it for hours: it was
+/// not seen, and is asked for again, however long that lasts.
+#[tokio::test]
+async fn what_could_not_be_asked_is_asked_again() {
+    let world = ready().await;
+    let silent = Fault::on_event("*", Effect::WebhookNever).always();
+    let down = Effect::Status { status: 503, retry_after_seconds: None, after: false };
+    world.sim().set_faults(vec![silent, Fault::on("captures.get", down).always()]).unwrap();
+    let unit = json!({ "amount": { "currency_code": "USD", "value": "3.00" }, "invoice_id": "x" });
+    let vault = all::<earnest_core::vault::Vault>(world.reader()).remove(0).payment_token;
+    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
+    let order = json!({
+        "intent": "CAPTURE",
+        "purchase_units": [unit],
+        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
+    });
+    world.at_paypal("/v2/checkout/orders", "unasked", order).await.expect(201);
+    for _ in 0..24 {
+        world.advance(1_800);
+        world.settle_down().await;
+    }
+    assert_eq!(world.totals("suspense").await, "0/0/0/0");
+    world.sim().set_faults(Vec::new()).unwrap();
+    for _ in 0..4 {
+        world.advance(1_800);
+        world.settle_down().await;
+    }
+    assert_eq!(world.totals("suspense").await, "0/0/0/3000");
+    world.assert_sound();
+}
+
 /// PayPal tells of the refund before it tells of the payment: both end in the books.
 #[tokio::test]
 async fn a_payment_that_went_back_before_it_was_heard_of_leaves_suspense_again() {
