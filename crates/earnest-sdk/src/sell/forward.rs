@@ -57,7 +57,12 @@ const NOT_THE_CLIENTS_FAMILIES: [&str; 3] = ["x-forwarded-", "x-accel-", "x-send
 
 /// The server behind the proxy.
 pub(super) struct Upstream {
+    /// For requests without a body, over connections that are kept.
     client: reqwest::Client,
+    /// For requests with one, each over a connection of its own. A server that does not read a body
+    /// takes it for the next request on a connection that is kept: whoever sent it would choose what
+    /// the next buyer gets, and ask for what was never judged here (RFC 9112, section 11.2).
+    alone: reqwest::Client,
     base: Url,
     within: Duration,
     proto: HeaderValue,
@@ -75,17 +80,20 @@ impl Upstream {
         let (proto, host) = origin.split_once("://").unwrap_or(("https", origin));
         let value = |text: &str| HeaderValue::from_str(text).map_err(|e| wrong(e.to_string()));
         install_tls();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .no_proxy()
-            .no_gzip()
-            .no_brotli()
-            .no_zstd()
-            .no_deflate()
-            .connect_timeout(CONNECT_WITHIN)
-            .build()?;
-        Ok(Self { client, base, within, proto: value(proto)?, host: value(host)? })
+        let client = || {
+            reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .referer(false)
+                .no_proxy()
+                .no_gzip()
+                .no_brotli()
+                .no_zstd()
+                .no_deflate()
+                .connect_timeout(CONNECT_WITHIN)
+        };
+        let alone = client().pool_max_idle_per_host(0).build()?;
+        let client = client().build()?;
+        Ok(Self { client, alone, base, within, proto: value(proto)?, host: value(host)? })
     }
 
     /// Where a request for a public URL goes: the path that was judged, to the letter.
@@ -117,7 +125,9 @@ impl Upstream {
         {
             headers.insert(CONTENT_LENGTH, length.into());
         }
-        let mut builder = self.client.request(parts.method, target).headers(headers);
+        // INVARIANT: no_body_becomes_a_request
+        let client = if body.is_end_stream() { &self.client } else { &self.alone };
+        let mut builder = client.request(parts.method, target).headers(headers);
         if !body.is_end_stream() {
             builder = builder.body(reqwest::Body::wrap_stream(body.into_data_stream()));
         }

@@ -13,7 +13,7 @@ use earnest_sdk::sell::SellConfig;
 
 use crate::earnest::Earnest;
 use crate::proxy::{Proxy, upstream};
-use crate::shop::{client, raw, read};
+use crate::shop::{bind, client, raw, read};
 
 /// What reached the upstream: method, path, body, and the names and values of its headers.
 type Seen = Arc<Mutex<Vec<(String, String, String, HeaderMap)>>>;
@@ -52,6 +52,76 @@ fn paid_post(earnest: &Earnest, proxy: &Proxy, body: &str) -> String {
     claims.listing = "POST /echo".to_owned();
     claims.body = body_digest(body.as_bytes());
     earnest.sign(&claims)
+}
+
+/// A server that keeps connections and never reads a body: what stands there is its next request.
+async fn reads_no_bodies() -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (listener, origin) = bind().await;
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut waiting = Vec::new();
+                loop {
+                    while let Some(end) = waiting.windows(4).position(|part| part == b"\r\n\r\n") {
+                        let head: Vec<u8> = waiting.drain(..end + 4).collect();
+                        let path = String::from_utf8(head).unwrap();
+                        let path = path.split(' ').nth(1).unwrap_or("none").to_owned();
+                        let length = path.len();
+                        let said =
+                            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{path}");
+                        if stream.write_all(said.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                    match stream.read_buf(&mut waiting).await {
+                        Ok(0) | Err(_) => return,
+                        Ok(_) => {}
+                    }
+                }
+            });
+        }
+    });
+    origin
+}
+
+/// INVARIANT: no_body_becomes_a_request. Neither of somebody who pays nothing, nor between a buyer and
+/// what he pays for; whatever the method is and however long the body is said to be.
+#[tokio::test]
+async fn no_body_becomes_a_request() {
+    let earnest = Earnest::start().await;
+    let proxy = Proxy::start(&earnest, &reads_no_bodies().await, careless).await;
+    let head = "GET /secret HTTP/1.1\r\nHost: x\r\nX-Swallow: ";
+    let page = "GET /other HTTP/1.1\r\nHost: x\r\n\r\n";
+    let free = |method: &str, path: &str, body: &'static str, chunked: bool| {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+        let request = client().request(method, proxy.url(path));
+        let request = match (body.is_empty(), chunked) {
+            (true, _) => request,
+            (false, true) => {
+                let part = Ok::<_, std::io::Error>(Bytes::from_static(body.as_bytes()));
+                request.body(reqwest::Body::wrap_stream(futures_util::stream::iter([part])))
+            }
+            (false, false) => request.body(body),
+        };
+        async move { read(request.send().await.unwrap()).await }
+    };
+    for method in ["GET", "POST", "PUT", "DELETE"] {
+        for (body, chunked) in [(head, false), (SMUGGLED, false), (page, false), (page, true)] {
+            let said = free(method, "/free", body, chunked).await;
+            assert!(said.status != 200 || said.body == b"/free", "{method}: {:?}", said.body);
+            for _ in 0..3 {
+                let said = free("GET", "/free", "", false).await;
+                assert_eq!((said.status, said.body.as_slice()), (200, b"/free".as_slice()));
+            }
+            let mut claims = earnest.claims(&proxy.url("/secret"), 20_000);
+            claims.listing = "* /secret".to_owned();
+            let token = earnest.sign(&claims);
+            let said = crate::shop::get(&proxy.url("/secret"), Some(&token)).await;
+            assert_eq!((said.status, said.body.as_slice()), (200, b"/secret".as_slice()));
+        }
+    }
+    assert!(proxy.stop().await);
 }
 
 const SMUGGLED: &str = "GET /secret HTTP/1.1\r\nHost: x\r\n\r\n";
