@@ -583,9 +583,12 @@ fn of_refusal(
     match status {
         429 => retry(Wait::RateLimited),
         409 if known => retry(Wait::InProgress),
-        // Refused at the door, whoever wrote the page.
-        401 | 403 | 405 | 406 | 413 | 415 => Outcome::Refused { issue, description },
-        // Not PayPal's words: something on the way answered, and what PayPal did is unknown.
+        // Refused at the door. Whoever wrote the page, a read then tells nothing.
+        401 | 403 | 405 | 406 | 413 | 415 if known || !operation.moves_money() => {
+            Outcome::Refused { issue, description }
+        }
+        // Not PayPal's words: something on the way answered, perhaps a proxy that let the request
+        // through and did not like the answer. What PayPal did is unknown.
         _ if !known => Outcome::lost(format!("status {status} with a body that cannot be read")),
         404 if operation == Operation::OrderChargeVaulted => {
             Outcome::Declined { kind: Decline::MethodGone, issue, description, resource: None }

@@ -147,7 +147,12 @@ fn statuses_without_a_business_answer() {
         check(CHARGE, (status, "<html>gateway</html>".to_owned()), "unknown sent=true");
         check(Operation::CaptureGet, (status, "{}".to_owned()), "unknown sent=true");
     }
-    check(CHARGE, (403, "<html>forbidden</html>".to_owned()), "refused");
+    for status in [401, 403, 405, 406, 413, 415] {
+        // A proxy that looks at answers says so after PayPal has charged.
+        check(CHARGE, (status, "<html>forbidden</html>".to_owned()), "unknown sent=true");
+        check(CHARGE, (status, String::new()), "unknown sent=true");
+        check(Operation::OrderGet, (status, String::new()), "refused");
+    }
     check(
         CHARGE,
         (422, r#"{"name":"UNPROCESSABLE_ENTITY","details":[]}"#.to_owned()),
