@@ -380,8 +380,24 @@ impl Unit for Book {
         if let Some(of) = self.of {
             parts.push(TakenBack { owner: of.owner, amount: of_settlement, settled: true });
         }
+        self.carry_out(view, now, row, suspended.filter(|_| touched), from_suspense, &parts)
+    }
+}
+
+impl Book {
+    /// Books what was found to be right, and keeps it on every row that speaks of it.
+    fn carry_out(
+        &self,
+        view: &View,
+        now: Timestamp,
+        row: &Reversal,
+        suspended: Option<Suspended>,
+        from_suspense: Micros,
+        parts: &[TakenBack],
+    ) -> Result<Effects<bool>, Stop> {
+        let withheld = view.row::<Withheld>(&self.id)?;
         let mut effects = Effects::answer(true);
-        self.book(view, &mut effects, from_suspense, &parts, withheld.is_some())?;
+        self.book(view, &mut effects, from_suspense, parts, withheld.is_some())?;
         let disputed = match withheld {
             Some(_) => view.row::<Disputed>(&self.capture)?,
             None => None,
@@ -398,9 +414,9 @@ impl Unit for Book {
         });
         effects.put(row)?;
         let after = disputed.map(|row| row.released(self.amount)).transpose()?;
-        freeze_all(view, &mut effects, &parts, disputed.zip(after.as_ref()))?;
+        freeze_all(view, &mut effects, parts, disputed.zip(after.as_ref()))?;
         after.map_or(Ok(()), |row| effects.put(row))?;
-        if let Some(suspended) = suspended.filter(|_| touched) {
+        if let Some(suspended) = suspended {
             effects.put(suspended.less(from_suspense))?;
         }
         if let Some(of) = self.of {

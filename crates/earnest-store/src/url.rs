@@ -140,8 +140,8 @@ mod tests {
     fn a_password_from_elsewhere_takes_its_place() {
         let with = |url: &str| Url::parse(url).unwrap().with_password("p@ss/w?rd%");
         assert_eq!(
-            with("postgres://a@h/d?x=y").expose(),
-            "postgres://a:p%40ss%2Fw%3Frd%25@h/d?x=y"
+            with("postgres://a@h/d?application_name=y").expose(),
+            "postgres://a:p%40ss%2Fw%3Frd%25@h/d?application_name=y"
         );
         assert_eq!(with("postgres://a:old@h").expose(), "postgres://a:p%40ss%2Fw%3Frd%25@h");
         let config: tokio_postgres::Config = with("postgres://a@h/d").expose().parse().unwrap();

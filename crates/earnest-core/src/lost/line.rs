@@ -249,10 +249,18 @@ impl Unit for KeepLost {
             }
             Fate::Redeemed => {}
         }
+        self.keep(view, due, now)
+    }
+}
+
+impl KeepLost {
+    /// Keeps it for the operator, beside others that the same mark names.
+    fn keep(&self, view: &View, due: Micros, now: Timestamp) -> Result<Effects<Step>, Stop> {
+        let (told, claims) = (&self.told, &self.told.claims);
         // INVARIANT: no_lost_purchase_is_swallowed_by_another
         let first = view.row::<LostLine>(LostLine::id_of(claims.sub))?;
         if first.is_some_and(|row| row.others.len() >= MAX_OTHERS) {
-            return step(Step::Rejected(Code::NotFound));
+            return Ok(Effects::answer(Step::Rejected(Code::NotFound)));
         }
         let mut effects = Effects::answer(Step::Done(ReportOutcome::Kept, Some(due)));
         if let Some(row) = first {

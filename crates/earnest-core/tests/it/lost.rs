@@ -24,16 +24,16 @@ use earnest_core::voucher::{self, ReportOutcome};
 use earnest_store::SubmitError;
 
 use crate::cash;
-use crate::world::{Buyer, Shop, World, each, in_memory, marker, micros, said};
+use crate::world::{Buyer, Shop, World, each, marker, micros, said};
+
+fn backup(world: &World) -> Backup {
+    let (taken_at, seq, hash) = (world.now(), world.head(), "00".repeat(32));
+    Backup { taken_at, seq, hash, epoch: "e1".to_owned() }
+}
 
 /// Puts the books in quarantine, as if they had been restored from a copy of this very moment.
-fn restored(world: &World) -> Quarantine {
-    let backup = Backup {
-        taken_at: world.now(),
-        seq: world.head(),
-        hash: "00".repeat(32),
-        epoch: "e1".to_owned(),
-    };
+pub fn restored(world: &World) -> Quarantine {
+    let backup = backup(world);
     world.pass(60);
     world.run(BeginQuarantine { backup, epoch: "e2".to_owned(), replaced: Vec::new() }).unwrap()
 }
@@ -59,31 +59,7 @@ fn lifted(world: &World) {
     world.run(Lift { gap: None }).unwrap();
 }
 
-/// Read again and explained, or accepted as it is.
-#[test]
-fn what_was_read_to_the_end_and_is_not_explained_keeps_the_quarantine() {
-    in_memory(|world| {
-        restored(world);
-        let read = |complete: bool, unexplained: u64, said: &str| {
-            let (complete_at, said) = (complete.then(|| world.now()), said.to_owned());
-            let import = Import { complete_at, unexplained, said, ..Import::default() };
-            world.run(KeepImport { epoch: "e2".to_owned(), import }).unwrap();
-            world.row::<Quarantine>(Quarantine::ID).import
-        };
-        let lift = |gap: Option<&str>| world.run(Lift { gap: gap.map(str::to_owned) });
-        read(true, 2, "complete, but for two");
-        assert_eq!(code(lift(None)), "state_conflict");
-        // A reading that fails takes nothing back; one that explains more counts.
-        assert_eq!(read(false, 0, "not readable").unexplained, 2);
-        assert_eq!(read(true, 1, "complete, but for one").unexplained, 1);
-        assert_eq!(code(lift(None)), "state_conflict");
-        let row = lift(Some("ours, by hand")).unwrap();
-        assert_eq!(row.lifted.unwrap().gap.as_deref(), Some("ours, by hand"));
-        assert_eq!(read(true, 0, "too late").unexplained, 1);
-    });
-}
-
-fn code<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
+pub fn code<T: std::fmt::Debug>(done: Result<T, SubmitError>) -> String {
     match done {
         Err(SubmitError::Refused(refusal)) => said(&refusal),
         other => panic!("{other:?}"),
@@ -769,12 +745,7 @@ fn no_lost_purchase_is_swallowed_by_another() {
     each(|world| {
         let (buyer, shop) = (world.buyer(), world.shop_with(100_000));
         let other = world.shop();
-        let backup = Backup {
-            taken_at: world.now(),
-            seq: world.head(),
-            hash: "00".repeat(32),
-            epoch: "e1".to_owned(),
-        };
+        let backup = backup(world);
         let first = told_of_lost(world, &shop, buyer, "a", 100_000);
         world.pass(1);
         let again = told_of_lost(world, &shop, buyer, "a", 200_000);

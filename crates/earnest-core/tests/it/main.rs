@@ -29,6 +29,7 @@ mod models;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;
+mod quarantine;
 mod reconcile;
 mod reports;
 mod reversals;

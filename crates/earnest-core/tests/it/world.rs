@@ -723,6 +723,10 @@ impl World {
         page.items
     }
 
+    fn by<R: Record, K: Ord>(&self, key: impl Fn(&R) -> K) -> std::collections::BTreeMap<K, R> {
+        self.all::<R>().into_iter().map(|row| (key(&row), row)).collect()
+    }
+
     pub fn rows(&self) -> Rows {
         Rows {
             owners: self.all::<Owner>().into_iter().map(|row| (row.id, row)).collect(),
@@ -733,36 +737,13 @@ impl World {
             grants: self.all::<Grant>().into_iter().map(|row| (row.id, row)).collect(),
             settlements: self.all::<Settlement>().into_iter().map(|row| (row.id, row)).collect(),
             intents: self.all::<Intent>().into_iter().map(|row| (row.id, row)).collect(),
-            reversals: self
-                .all::<earnest_core::reversal::Reversal>()
-                .into_iter()
-                .map(|row| (row.capture.clone(), row))
-                .collect(),
-            suspended: self
-                .all::<Suspended>()
-                .into_iter()
-                .map(|row| (row.capture.clone(), row))
-                .collect(),
-            cash_entries: self
-                .all::<earnest_core::cash::CashEntry>()
-                .into_iter()
-                .map(|row| (row.paypal_id.clone(), row))
-                .collect(),
-            withheld: self
-                .all::<earnest_core::dispute::Withheld>()
-                .into_iter()
-                .map(|row| (row.paypal_id.clone(), row))
-                .collect(),
-            disputed: self
-                .all::<earnest_core::dispute::Disputed>()
-                .into_iter()
-                .map(|row| (row.capture.clone(), row))
-                .collect(),
+            reversals: self.by(|row: &earnest_core::reversal::Reversal| row.capture.clone()),
+            suspended: self.by(|row: &Suspended| row.capture.clone()),
+            cash_entries: self.by(|row: &earnest_core::cash::CashEntry| row.paypal_id.clone()),
+            withheld: self.by(|row: &earnest_core::dispute::Withheld| row.paypal_id.clone()),
+            disputed: self.by(|row: &earnest_core::dispute::Disputed| row.capture.clone()),
             acknowledged: self
-                .all::<earnest_core::reconcile::Acknowledged>()
-                .into_iter()
-                .map(|row| (row.paypal_id.clone(), row))
-                .collect(),
+                .by(|row: &earnest_core::reconcile::Acknowledged| row.paypal_id.clone()),
             reconciliation: self.all().pop(),
             model_calls: self.all::<ModelCall>().into_iter().map(|row| (row.id, row)).collect(),
         }
