@@ -93,12 +93,12 @@ pub fn impatient() -> Settings {
     Settings { report_grace_seconds: 10, ..Settings::default() }
 }
 
-/// A test on books in memory alone, where it needs more units than a disk likes.
 /// What proves the invoices of every world.
 pub fn marker() -> earnest_core::settlement::Marker {
     earnest_core::settlement::Marker::derive(&[7; 32])
 }
 
+/// A test on books in memory alone, where it needs more units than a disk likes.
 pub fn in_memory(test: impl Fn(&mut World)) {
     let mut world = World::memory();
     test(&mut world);
