@@ -298,7 +298,7 @@ pub async fn confirm_not_charged(
 pub struct SuspendedView {
     /// PayPal's id of the capture.
     paypal_capture: String,
-    /// `amount_mismatch`, `closed_intent`, `doubtful`, `unasked` or `restored`.
+    /// `amount_mismatch`, `closed_intent`, `doubtful`, `unasked`, `restored` or `settled_already`.
     why: Value,
     /// What went to suspense.
     amount_micros: i64,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use earnest_core::approval::{Approval, Grant};
+use earnest_core::dispute::Disputed;
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{self, Fold, Rows};
 use earnest_core::party::{Agent, Owner};
@@ -71,6 +72,9 @@ impl Followed {
             }
             Suspended::KIND => {
                 take(&mut rows.suspended, world, id, |row: &Suspended| row.capture.clone());
+            }
+            Disputed::KIND => {
+                take(&mut rows.disputed, world, id, |row: &Disputed| row.capture.clone());
             }
             _ => {}
         }

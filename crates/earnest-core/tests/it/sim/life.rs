@@ -7,15 +7,17 @@ use earnest_core::admin::{Pausable, RevokeKey, SetCredit, SetZone};
 use earnest_core::answer::{RevokeGrant, Verdict};
 use earnest_core::approval::{Approval, ApprovalState};
 use earnest_core::authorize::{Answer, Outcome};
+use earnest_core::dispute::{Case, Concerned, Stage, TellCase};
 use earnest_core::id::{GrantId, PurchaseId, SettlementId, TabId};
 use earnest_core::intent::{Charge, Fate, Intent, Purpose};
 use earnest_core::ledger::Window;
 use earnest_core::money::Micros;
-use earnest_core::party::{ApiKey, Principal};
+use earnest_core::party::{ApiKey, Owner, Principal};
 use earnest_core::policy::{Constraint, Every, Limits, Policy, PolicySubject, Rate, SellerBudget};
 use earnest_core::purchase::{Purchase, PurchaseState};
 use earnest_core::quote::{Price, Quote};
 use earnest_core::report::{Step, Tick};
+use earnest_core::reversal::Captured;
 use earnest_core::settings::Settings;
 use earnest_core::settlement::{ConfirmNotCharged, Settled, Settlement};
 use earnest_core::tab::TabState;
@@ -42,6 +44,8 @@ pub struct Life {
     pub world: World,
     pub paypal: PayPal,
     random: Random,
+    /// Where payers dispute: numbers of their own, so that the other lives stay what they are.
+    disputing: Option<Random>,
     buyers: Vec<Buyer>,
     shops: Vec<Shop>,
     requests: Vec<(Buyer, String, Quote)>,
@@ -57,6 +61,7 @@ impl Life {
     pub fn begin(
         settings: Settings,
         random: Random,
+        disputing: Option<Random>,
         plant: impl Fn(&mut earnest_store::Options),
     ) -> Self {
         let world = World::start(Engine::Memory, settings, plant);
@@ -67,6 +72,7 @@ impl Life {
         Self {
             world,
             paypal: PayPal::default(),
+            disputing,
             random,
             buyers: vec![first, second, third],
             shops,
@@ -91,6 +97,9 @@ impl Life {
     /// Does one thing; says what.
     pub fn step(&mut self) -> String {
         self.count += 1;
+        if self.disputing.as_mut().is_some_and(|random| random.one_in(60)) {
+            return self.dispute();
+        }
         match self.random.below(100) {
             0..24 => self.buy(),
             24..36 => self.repeat(),
@@ -574,6 +583,32 @@ impl Life {
             }
         }
         format!("{} has a new key", buyer.agent)
+    }
+
+    /// A payer disputes what was captured, or PayPal decides about that; now and then the operator lifts
+    /// the freeze at once.
+    fn dispute(&mut self) -> String {
+        let Some(random) = &mut self.disputing else { return "nobody disputes".to_owned() };
+        let captured = |one: &&Settlement| one.is_captured() && one.paypal_capture.is_some();
+        let all: Vec<_> = self.seen.rows.settlements.values().filter(captured).cloned().collect();
+        let Some(one) = random.recent(&all).cloned() else {
+            return "nothing to dispute".to_owned();
+        };
+        let of = Captured { intent: one.intent, settlement: one.id, owner: one.owner };
+        let whose = Concerned { of: Some(of), cleared_for: Vec::new() };
+        let stage = *random.pick(&[Stage::Open, Stage::Open, Stage::Won, Stage::Lost]).unwrap();
+        let id = format!("PP-D-{}", random.below(2));
+        let case = Case { id, stage, amount_micros: one.amount_micros, reason: None };
+        let capture = one.paypal_capture.clone().unwrap();
+        let news = self.world.run(TellCase { capture, whose, case: case.clone() }).unwrap();
+        let owner: Owner = self.world.row(one.owner);
+        let opened = news && stage == Stage::Open;
+        assert!(!opened || owner.frozen.is_some(), "{} goes on buying", one.owner);
+        if random.one_in(2) {
+            let lift = SetCredit { owner: one.owner, line: None, unfreeze: true };
+            self.world.run(lift).unwrap();
+        }
+        format!("{} of {} is {stage:?}: {news}", case.id, one.id)
     }
 
     fn credit(&mut self) -> String {
