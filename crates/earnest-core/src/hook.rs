@@ -36,8 +36,8 @@ const SILENT_MOST: u32 = 3;
 /// For how long it rests first, and at most: each further silence doubles it. In seconds.
 const REST_SECONDS: i64 = 60;
 const MOST_REST_SECONDS: i64 = 3_600;
-/// How long whoever claimed a delivery has to say how it went.
-const CLAIM_SECONDS: i64 = 60;
+/// How long whoever claimed a delivery has to say how it went, in seconds.
+pub const CLAIM_SECONDS: i64 = 60;
 
 /// How deliveries are signed (Standard Webhooks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::problem::{Code, Refusal};
 use crate::time::{SignedDuration, Timestamp};
-use crate::unit::{Effects, Record, Stop, Touches, Unit, View, rank};
+use crate::unit::{Effects, Key, Record, Stop, Touches, Unit, View, rank};
 
 /// A lease as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +40,8 @@ pub struct Claimed {
     pub held: bool,
     /// The fence of whoever holds it.
     pub fence: u64,
-    /// Its end.
-    pub until: Timestamp,
+    /// How long it lasts from now on, if nobody asks for more.
+    pub left: SignedDuration,
 }
 
 /// A node asks for a lease, or for more of one that it holds.
@@ -74,11 +75,12 @@ impl Unit for Claim {
         let told = |lease: &Lease| Claimed {
             held: lease.holder == self.node,
             fence: lease.fence,
-            until: lease.until,
+            left: lease.until.duration_since(now),
         };
         if let Some(lease) = running {
             // More than half of it left is enough: the log need not grow for every question.
-            let half = lease.until.duration_since(now).as_secs().saturating_mul(2) > self.seconds;
+            let left = lease.until.duration_since(now).as_millis();
+            let half = left.saturating_mul(2) > i128::from(self.seconds).saturating_mul(1_000);
             if lease.holder != self.node || half {
                 return Ok(Effects::answer(told(lease)));
             }
@@ -130,4 +132,53 @@ impl Unit for GiveBack {
         }
         Ok(effects)
     }
+}
+
+/// A unit that commits only while its node holds a lease: what a node does that stood still for so
+/// long that another took over is refused where it would have been written.
+#[derive(Clone, Debug)]
+pub struct Fenced<U> {
+    /// What the lease is for.
+    pub lease: String,
+    /// Who holds it, as far as it knows.
+    pub node: String,
+    /// Under which fence.
+    pub fence: u64,
+    /// What it wants to do.
+    pub unit: U,
+}
+
+impl<U: Unit> Unit for Fenced<U> {
+    type Answer = U::Answer;
+
+    fn name(&self) -> &'static str {
+        self.unit.name()
+    }
+
+    fn key(&self) -> Option<Key> {
+        self.unit.key()
+    }
+
+    fn touches(&self, view: &View, now: Timestamp) -> Touches {
+        let mut touches = self.unit.touches(view, now);
+        touches.row::<Lease>(&self.lease);
+        touches
+    }
+
+    // INVARIANT: a_node_whose_lease_passed_commits_nothing
+    fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<U::Answer>, Stop> {
+        let lease = view.row::<Lease>(&self.lease)?;
+        let holds = lease.is_some_and(|lease| {
+            lease.holder == self.node && lease.fence == self.fence && lease.until > now
+        });
+        if !holds {
+            return Err(Stop::Unheard(Box::new(passed())));
+        }
+        self.unit.decide(view, now)
+    }
+}
+
+/// What a node is told that does not hold the lease for what it wants to do.
+pub fn passed() -> Refusal {
+    Refusal::new(Code::StateConflict, "another node does this now")
 }

@@ -157,8 +157,14 @@ impl Client {
     /// Only a refused token makes it send again: 401, or 403 `NOT_AUTHORIZED`, each at most once a
     /// call, with the same `PayPal-Request-Id`. Never fails: what went wrong is an [`Outcome`].
     pub async fn send(&self, request: &Request) -> Exchange {
+        self.send_while(request, || true).await
+    }
+
+    /// As [`Client::send`], for a right to send that ends: `may` is asked just before the request is
+    /// written, a token at hand, and each time it is. Where it says no, this request is not sent.
+    pub async fn send_while(&self, request: &Request, may: impl Fn() -> bool) -> Exchange {
         let begun = std::time::Instant::now();
-        let mut exchange = self.exchange(request).await;
+        let mut exchange = self.exchange(request, may).await;
         exchange.took = begun.elapsed();
         if let Some(watch) = &self.watch {
             watch(&exchange);
@@ -177,7 +183,7 @@ impl Client {
         exchange
     }
 
-    async fn exchange(&self, request: &Request) -> Exchange {
+    async fn exchange(&self, request: &Request, may: impl Fn() -> bool) -> Exchange {
         let mut exchange = Exchange {
             operation: request.operation(),
             status: None,
@@ -197,6 +203,10 @@ impl Client {
             }
         };
         loop {
+            if !may() {
+                exchange.outcome = not_sent("the right to send has ended", exchange.sends);
+                return exchange;
+            }
             exchange.sends = exchange.sends.saturating_add(1);
             let answer = self.once(request, &token).await;
             let stale = answer.as_ref().ok().and_then(Answer::stale);
@@ -316,14 +326,18 @@ fn without_token(error: AuthError, sends: u32) -> Outcome {
             after_seconds,
             issue: "RATE_LIMIT_REACHED".to_owned(),
         },
-        AuthError::Unavailable(why) if sends == 0 => Outcome::unsent(format!("no token: {why}")),
-        // The send itself was refused at the door: it did not run.
-        AuthError::Unavailable(_) => Outcome::Retry {
-            wait: Wait::NoToken,
-            after_seconds: None,
-            issue: "invalid_token".to_owned(),
-        },
+        AuthError::Unavailable(why) => not_sent(&format!("no token: {why}"), sends),
     }
+}
+
+/// What it means that nothing is sent, at first or after a send was refused for its token.
+fn not_sent(why: &str, sends: u32) -> Outcome {
+    if sends == 0 {
+        return Outcome::unsent(why);
+    }
+    // The send itself was refused at the door: it did not run.
+    let issue = "invalid_token".to_owned();
+    Outcome::Retry { wait: Wait::NoToken, after_seconds: None, issue }
 }
 
 /// The path of a request on the configured host. Path and query are set, never joined, so that

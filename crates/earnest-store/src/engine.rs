@@ -34,6 +34,7 @@ use crate::backend::{
 use crate::cache::Cache;
 use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
 use crate::moving::{Copied, Sink, copy_and_compare};
+use crate::watches::Watches;
 use crate::{Clock, Head, SubmitError, Sums};
 
 /// How often a unit may name something new before it is taken for one that never ends.
@@ -57,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) clock: Clock,
     pub(crate) cached: usize,
     pub(crate) check_lock_order: bool,
+    /// Who wants to know of rows that change.
+    pub(crate) watches: Arc<Watches>,
 }
 
 pub(crate) struct Engine<B> {
@@ -159,6 +162,7 @@ impl<B: Backend> Engine<B> {
         found.check()?;
         self.rows.clear();
         self.holds.clear();
+        self.settings.watches.all_changed();
         self.accounts = found.accounts.into_iter().collect();
         let mut sums = Sums::default();
         for (id, slot) in &self.accounts {
@@ -329,6 +333,7 @@ impl<B: Backend> Engine<B> {
                     sums.replace(&id, before.unwrap_or_default(), slot.totals);
                 }
                 drop(sums);
+                self.settings.watches.changed(changed.rows.iter().map(|(kind, _)| &**kind));
                 for (kind, id) in changed.rows {
                     if let Some(kind) = self.kinds.get(&*kind) {
                         self.rows.remove(&RowKey { kind, id });
@@ -450,6 +455,7 @@ impl<B: Backend> Engine<B> {
             }
         }
         self.accounts.extend(batch.accounts);
+        self.settings.watches.changed(batch.rows.keys().map(|key| key.kind));
         for (key, row) in batch.rows {
             self.kinds.insert(key.kind);
             self.rows.insert(key, row.row);

@@ -42,6 +42,7 @@ mod sqlite;
 mod store;
 mod sums;
 mod url;
+mod watches;
 
 pub use error::{MoveError, OpenError, ReadError, SubmitError};
 pub use memory::Shared;
@@ -55,6 +56,7 @@ pub use sqlite::{About, about, copy, copy_private, hold_place, moved_away, renew
 pub use store::{Clock, Options, Place, Store, WriterLoad, arrive};
 pub use sums::{Net, Sums};
 pub use url::Url;
+pub use watches::Changes;
 
 /// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

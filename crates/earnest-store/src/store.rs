@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use earnest_core::time::Timestamp;
-use earnest_core::unit::{Effects, Key, Stop, Touches, Unit, View};
+use earnest_core::unit::{Effects, Key, Record, Stop, Touches, Unit, View};
 use tokio::sync::{oneshot, watch};
 
 use crate::backend::Backend;
@@ -17,6 +17,7 @@ use crate::memory::{Memory, Shared};
 use crate::moving::{Copied, Sink};
 use crate::postgres::{Postgres, PostgresOptions, PostgresSink, Server};
 use crate::sqlite::{Sqlite, SqliteOptions, SqliteSink};
+use crate::watches::{Changes, Watches};
 use crate::{MoveError, OpenError, ReadError, Reader, SubmitError, Sums, Url};
 
 /// Where `now` comes from; the program's clock, or a test's.
@@ -149,6 +150,8 @@ struct Inner {
     head: watch::Receiver<u64>,
     load: Arc<Load>,
     sums: Arc<Mutex<Sums>>,
+    watches: Arc<Watches>,
+    shared: bool,
     stopped: Arc<Mutex<Option<String>>>,
     mode: String,
     epoch: String,
@@ -234,7 +237,9 @@ impl Store {
         epoch: String,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        let watches = Arc::<Watches>::default();
         let settings = Settings {
+            watches: watches.clone(),
             clock: options.clock.clone(),
             cached: options.cached,
             check_lock_order: options.check_lock_order,
@@ -247,6 +252,7 @@ impl Store {
         let planted = options.planted;
         let load = Arc::new(Load::default());
         let (counted, sums, stopped) = (load.clone(), engine.sums(), engine.stopped());
+        let shared = engine.follow_every().is_some();
         let work = move || {
             #[cfg(feature = "planted")]
             crate::planted::plant(planted);
@@ -261,6 +267,8 @@ impl Store {
             head,
             load,
             sums,
+            watches,
+            shared,
             stopped,
             mode: options.mode.clone(),
             epoch,
@@ -326,6 +334,19 @@ impl Store {
     /// The sums of all accounts by class, as of the last commit; costs no reading.
     pub fn sums(&self) -> Sums {
         self.0.sums.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether others may write these books too: other nodes, on a server.
+    pub fn is_shared(&self) -> bool {
+        self.0.shared
+    }
+
+    /// Counts changes of rows of one kind, for those who keep in memory what they read from them. A
+    /// change counts before the unit that made it is answered; one that another node made counts
+    /// before any unit is answered here that came after it, and a moment later where nothing is
+    /// written here.
+    pub fn changes_of<R: Record>(&self) -> Changes {
+        self.0.watches.of(R::KIND)
     }
 
     /// Why nothing is written any more: the database lost what it had acknowledged, or the books

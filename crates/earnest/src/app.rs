@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use earnest_core::id::{KeyId, OwnerId, Seed};
-use earnest_core::party::Principal;
+use earnest_core::jws::KeySet;
+use earnest_core::party::{ApiKey, Principal};
 use earnest_core::settings::Settings;
+use earnest_core::signing::SealedKey;
 use earnest_core::time::{SignedDuration, Timestamp};
 use earnest_paypal::webhooks::CertStore;
-use earnest_store::Store;
+use earnest_store::{Changes, Store};
 
 use crate::attempts::Attempts;
-use crate::signing::Keys;
+use crate::signing::{self, Keys};
 use crate::source::{self, Clock};
 
 /// How long a verified key is remembered, in seconds. Units check the key again where it spends.
@@ -126,13 +128,17 @@ pub struct Inner {
     pub planted: crate::planted::Planted,
     /// This process, as leases name it.
     pub node: String,
+    /// Whether it leads those on the same database.
+    pub lead: crate::lead::Lead,
     /// Whether everything is there that has to be before anybody is let in.
     furnished: AtomicBool,
     webhook_id: RwLock<Option<String>>,
-    /// Signing keys.
-    keys: RwLock<Arc<Keys>>,
+    /// Signing keys, and how often their rows had changed when they were read; none who can tell.
+    keys: RwLock<(Arc<Keys>, Option<u64>)>,
+    keys_changed: Changes,
     clock: Clock,
     remembered: RwLock<Memory>,
+    api_keys_changed: Changes,
     /// Who tried to sign in with what is no link, by address.
     pub attempts: Attempts,
     /// Wakes the jobs when there is something to do.
@@ -185,7 +191,8 @@ struct Remembered {
     until: Timestamp,
 }
 
-/// Keys verified moments ago, and how often all of them were forgotten.
+/// Keys verified moments ago, and how often rows of keys had changed then: after a change all of them
+/// are forgotten.
 #[derive(Default)]
 struct Memory {
     keys: HashMap<[u8; 32], Remembered>,
@@ -203,7 +210,6 @@ impl App {
     /// Puts the parts together.
     pub fn new(parts: Parts) -> Self {
         Self(Arc::new(Inner {
-            store: parts.store,
             settings: Arc::new(parts.settings),
             public_url: parts.public_url.trim_end_matches('/').to_owned(),
             sealer: parts.sealer,
@@ -215,12 +221,15 @@ impl App {
             certs: parts.certs,
             webhook_check: parts.webhook_check,
             webhook_id: RwLock::new(parts.webhook_id),
-            keys: RwLock::new(Arc::new(parts.keys)),
+            keys: RwLock::new((Arc::new(parts.keys), None)),
+            keys_changed: parts.store.changes_of::<SealedKey>(),
+            api_keys_changed: parts.store.changes_of::<ApiKey>(),
             allow_loopback: parts.allow_loopback,
             mcp: parts.mcp,
             #[cfg(feature = "planted")]
             planted: parts.planted,
             node: source::random_token(),
+            lead: crate::lead::Lead::default(),
             furnished: AtomicBool::new(false),
             clock: parts.clock,
             remembered: RwLock::default(),
@@ -234,6 +243,7 @@ impl App {
             feed: crate::events::Feed::default(),
             stopping: parts.stopping,
             tasks: parts.tasks,
+            store: parts.store,
         }))
     }
 
@@ -262,14 +272,52 @@ impl App {
         source::seeds(&self.clock)
     }
 
-    /// The signing keys, and the set that is published of them.
+    /// The signing keys, and the set that is published of them: with every change that was committed
+    /// before a unit that this node has an answer to, whichever node made it.
+    // INVARIANT: a_voucher_is_signed_by_the_key_of_its_moment
     pub fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        let changed = self.keys_changed.count();
+        let known = {
+            let kept = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+            if kept.1 == Some(changed) {
+                return Arc::clone(&kept.0);
+            }
+            Arc::clone(&kept.0)
+        };
+        match signing::read_again(self, &known) {
+            Ok(fresh) => {
+                let fresh = fresh.map_or(known, Arc::new);
+                let mut kept = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+                *kept = (Arc::clone(&fresh), Some(changed));
+                fresh
+            }
+            Err(error) => {
+                tracing::error!(%error, "the signing keys cannot be read again");
+                known
+            }
+        }
     }
 
-    /// Sets the signing keys: after a rotation.
-    pub fn set_keys(&self, keys: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    /// Reads the signing keys again when they are asked for next.
+    pub fn doubt_keys(&self) {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).1 = None;
+    }
+
+    /// Checks something that was signed. What this node cannot verify may be signed with a key that
+    /// another one has just made, so that the keys are read again before it is refused.
+    ///
+    /// # Errors
+    /// As `check` says.
+    pub fn verify<T, E>(&self, check: impl Fn(&KeySet) -> Result<T, E>) -> Result<T, E> {
+        let known = self.keys();
+        check(&known.set).or_else(|refused| {
+            if !self.store.is_shared() {
+                return Err(refused);
+            }
+            self.doubt_keys();
+            let fresh = self.keys();
+            if Arc::ptr_eq(&known, &fresh) { Err(refused) } else { check(&fresh.set) }
+        })
     }
 
     /// The id PayPal gave our webhook, if it is known.
@@ -282,33 +330,34 @@ impl App {
         *self.webhook_id.write().unwrap_or_else(PoisonError::into_inner) = Some(id);
     }
 
-    /// A key that was verified moments ago; or the era under which it may be remembered once it is
-    /// verified.
-    pub fn recall(&self, hash: &[u8; 32]) -> Result<Verified, u64> {
-        let memory = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
-        let known = memory.keys.get(hash).filter(|known| self.now() < known.until);
-        known.map(|known| known.verified).ok_or(memory.era)
+    /// How often rows of keys changed: under which era a key may be remembered that is looked up next.
+    pub fn key_era(&self) -> u64 {
+        self.api_keys_changed.count()
     }
 
-    /// Remembers a verified key for a few seconds, unless keys were forgotten since it was looked
-    /// up: it may be the one that was revoked.
+    /// A key that was verified moments ago; or the era under which it may be remembered once it is
+    /// verified. Where other nodes write too, their changes are known a moment later: what may change
+    /// something looks a key up anew.
+    pub fn recall(&self, hash: &[u8; 32]) -> Result<Verified, u64> {
+        let era = self.key_era();
+        let memory = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
+        let known = memory.keys.get(hash).filter(|known| self.now() < known.until);
+        known.filter(|_| memory.era == era).map(|known| known.verified).ok_or(era)
+    }
+
+    /// Remembers a verified key for a few seconds, unless keys changed since it was looked up: it may
+    /// be the one that was revoked.
     pub fn remember(&self, hash: [u8; 32], verified: Verified, era: u64) {
         let span = SignedDuration::from_secs(REMEMBER_SECONDS);
         let until = self.now().saturating_add(span).unwrap_or_else(|_| self.now());
         let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        if memory.era != era {
+        if memory.era > era {
             return;
         }
-        if memory.keys.len() >= REMEMBER_KEYS {
+        if memory.era < era || memory.keys.len() >= REMEMBER_KEYS {
             memory.keys.clear();
+            memory.era = era;
         }
         memory.keys.insert(hash, Remembered { verified, until });
-    }
-
-    /// Forgets every remembered key: after one was revoked.
-    pub fn forget_keys(&self) {
-        let mut memory = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        memory.keys.clear();
-        memory.era = memory.era.wrapping_add(1);
     }
 }

@@ -22,6 +22,7 @@ use earnest_core::dispute::{Disputed, Withheld};
 use earnest_core::hook::{Delivery, Hook, HookCount, HookCursor};
 use earnest_core::intent::Intent;
 use earnest_core::invariant::{Fold, INVARIANTS, Invariant, Rows};
+use earnest_core::lease::Lease;
 use earnest_core::lost::{LostCapture, LostLine};
 use earnest_core::model::ModelCall;
 use earnest_core::party::{Agent, ApiKey, Owner, RateWindow, Seller};
@@ -104,6 +105,7 @@ pub fn auditor() -> (Audit, Rc<Cell<Seen>>) {
         .kind::<Reconciliation>()
         .kind::<Scanned>()
         .kind::<Strained>()
+        .kind::<Lease>()
         .kind::<Quarantine>()
         .kind::<LostCapture>()
         .kind::<LostLine>()

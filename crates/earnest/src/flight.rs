@@ -40,6 +40,9 @@ pub trait Errand {
     type Work;
     /// The job's name, in the log and in figures.
     const NAME: &'static str;
+    /// Whether it is the leader's, where several nodes run; otherwise each piece is claimed by a row
+    /// of its own.
+    const LED: bool = true;
 
     /// What it takes on.
     fn room(app: &App) -> Room;
@@ -75,6 +78,9 @@ impl Flying {
         app: &App,
         mut allowed: impl FnMut(&str) -> bool,
     ) -> Result<(), FlowError> {
+        if E::LED && !app.leads() {
+            return Ok(());
+        }
         let room = E::room(app);
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);

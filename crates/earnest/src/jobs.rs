@@ -2,6 +2,11 @@
 //!
 //! Every job lists by a plain read what may be due and submits units that check again. A job that
 //! fails is logged and tried again at its next turn; nothing is lost by a job that never ran.
+//!
+//! Where several nodes run on one database, each job is one of three kinds. Most are the leader's
+//! ([`crate::lead`]): they only look, until it is this node that leads. Calls to PayPal are made by
+//! every node, since whoever plans one wants it made at once; each is claimed by a row of its own. And
+//! what keeps memory fresh runs on every node.
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,7 +33,7 @@ use crate::flow::{
     advisor, cash, dispute, hook, import, lost, origin, receipt, reversal, scan, settle, strain,
     webhook,
 };
-use crate::signing;
+use crate::lead;
 use crate::supervise::{apart, supervise};
 
 /// How often the report clock is advanced.
@@ -47,14 +52,15 @@ type Job = fn(App, CancellationToken) -> BoxFuture<'static, ()>;
 /// Every job with its name. Each goes on apart from the others, at a pace of its own: a PayPal or an
 /// endpoint that does not answer delays its own calls and nothing else.
 #[rustfmt::skip]
-const JOBS: [(&str, Job); 15] = [
+const JOBS: [(&str, Job); 16] = [
+    ("lead", |app, stop| Box::pin(async move { lead::keep(&app, &stop).await })),
     ("clock", |app, stop| Box::pin(async move { clock(&app, &stop).await })),
     ("expiry", |app, stop| Box::pin(async move { turns(&app, &stop, expire).await })),
     ("treasurer", |app, stop| Box::pin(async move { turns(&app, &stop, treasurer).await })),
     ("receipts", |app, stop| Box::pin(async move { turns(&app, &stop, receipts).await })),
     ("records", |app, stop| Box::pin(async move { turns(&app, &stop, records).await })),
     ("proofs", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, origins).await })),
-    ("keys", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, reload).await })),
+    ("keys", |app, stop| Box::pin(async move { everywhere(&app, &stop, SELDOM, reload).await })),
     ("clearing", |app, stop| Box::pin(async move { paced(&app, &stop, SELDOM, hook::clear).await })),
     ("strain", |app, stop| Box::pin(async move { paced(&app, &stop, ADVICE, strain::look).await })),
     ("advice", |app, stop| Box::pin(async move { paced(&app, &stop, ADVICE, advisor::look).await })),
@@ -88,7 +94,14 @@ where
 {
     let mut woken = app.wake.listen();
     while pause(&mut woken, stop).await {
-        log_turn(job(app).await);
+        led(app, job(app)).await;
+    }
+}
+
+/// One turn of a job that is the leader's.
+async fn led(app: &App, turn: impl Future<Output = Result<(), FlowError>>) {
+    if app.leads() {
+        log_turn(turn.await);
     }
 }
 
@@ -107,6 +120,7 @@ struct Calls;
 impl Errand for Calls {
     type Work = Intent;
     const NAME: &'static str = "calls";
+    const LED: bool = false;
 
     fn room(app: &App) -> Room {
         paypal_room(app)
@@ -205,10 +219,15 @@ async fn clock(app: &App, stop: &CancellationToken) {
             () = stop.cancelled() => return,
             _ = tick.tick() => {}
         }
-        if let Err(error) = app.store.submit(Tick).await {
-            tracing::error!(%error, "the report clock does not advance");
-        }
+        led(app, tick_once(app)).await;
     }
+}
+
+/// The report clock advances by what went by since it was last advanced, so that it goes on where
+/// another node left it.
+async fn tick_once(app: &App) -> Result<(), FlowError> {
+    app.submit_leading(Tick).await?;
+    Ok(())
 }
 
 /// A job of one piece, now and then.
@@ -220,6 +239,18 @@ async fn paced<'a, F>(
 ) where
     F: Future<Output = Result<(), FlowError>>,
 {
+    everywhere(app, stop, every, |app| led(app, job(app))).await;
+}
+
+/// The same on every node.
+async fn everywhere<'a, F>(
+    app: &'a App,
+    stop: &CancellationToken,
+    every: Duration,
+    job: impl Fn(&'a App) -> F,
+) where
+    F: Future<Output = ()>,
+{
     let mut turn = tokio::time::interval(every);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -227,16 +258,14 @@ async fn paced<'a, F>(
             () = stop.cancelled() => return,
             _ = turn.tick() => {}
         }
-        log_turn(job(app).await);
+        job(app).await;
     }
 }
 
-/// Another process may have rotated keys.
-async fn reload(app: &App) -> Result<(), FlowError> {
-    if let Err(error) = signing::reload(app) {
-        tracing::error!(%error, "the signing keys cannot be read again");
-    }
-    Ok(())
+/// Another process may have rotated keys, and what is at hand of those that ended long ago goes.
+async fn reload(app: &App) {
+    app.doubt_keys();
+    app.keys();
 }
 
 async fn fan_out(app: &App, stop: &CancellationToken) {
@@ -248,7 +277,7 @@ async fn fan_out(app: &App, stop: &CancellationToken) {
             changed = head.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(LOOK) => {}
         }
-        log_turn(hook::fan_out(app, &mut read).await);
+        led(app, hook::fan_out(app, &mut read)).await;
     }
 }
 
@@ -262,17 +291,25 @@ async fn pause(woken: &mut watch::Receiver<()>, stop: &CancellationToken) -> boo
 }
 
 fn log_turn(turn: Result<(), FlowError>) {
-    if let Err(error) = turn {
-        tracing::error!(%error, "a job failed");
+    match turn {
+        Ok(()) => {}
+        Err(error) if lead::is_passed(&error) => tracing::info!("left to the node that leads now"),
+        Err(error) => tracing::error!(%error, "a job failed"),
     }
 }
 
-/// One turn of every job, one after the other, with what is due drained as the jobs themselves begin
-/// it; but not the report clock, and nothing that goes to sellers' origins. Tests call it.
+/// One turn of every job of this node's, one after the other, with what is due drained as the jobs
+/// themselves begin it; but not the report clock, and nothing that goes to sellers' origins. Tests
+/// call it.
 ///
 /// # Errors
 /// [`FlowError`] when the books cannot be read; what fails for one row is logged and skipped.
 pub async fn look(app: &App) -> Result<(), FlowError> {
+    if !lead::ask(app).await {
+        intents(app).await?;
+        reload(app).await;
+        return Ok(());
+    }
     expire(app).await?;
     treasurer(app).await?;
     intents(app).await?;
@@ -284,7 +321,8 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
     hook::fan_out(app, &mut None).await?;
     drain::<Deliveries>(app).await?;
     hook::clear(app).await?;
-    reload(app).await
+    reload(app).await;
+    Ok(())
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
@@ -307,7 +345,7 @@ pub async fn expire(app: &App) -> Result<(), FlowError> {
         }
         let unit = Expire { purchase: purchase.id, tab: purchase.tab };
         let work = async {
-            let done = app.store.submit(unit).await.map(|_| ()).map_err(FlowError::from);
+            let done = app.submit_leading(unit).await.map(|_| ()).map_err(FlowError::from);
             log_failed("expiry", &purchase.id, done);
         };
         apart(app, "expiry", &purchase.id, work).await;

@@ -18,6 +18,7 @@ pub mod flight;
 pub mod flow;
 pub mod front;
 pub mod jobs;
+pub mod lead;
 pub mod limits;
 pub mod listen;
 pub mod mcp;

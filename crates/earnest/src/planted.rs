@@ -123,7 +123,7 @@ pub(crate) async fn believe(app: &App, event: &WebhookEvent) -> Result<(), FlowE
     };
     let Purpose::Settlement(id) = intent.purpose else { return Ok(()) };
     let Some(settlement) = reader.row::<Settlement>(id)? else { return Ok(()) };
-    let claimed = claim(app, intent.id, None).await?;
+    let claimed = claim(app, intent.id).await?;
     let capture = event.resource.clone().unwrap_or_default();
     let fate = Fate::Done(as_asked(&settlement, None, capture));
     let said = serde_json::json!({ "said": "a webhook" });

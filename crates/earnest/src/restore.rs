@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use earnest_core::id::{AgentId, IntentId};
 use earnest_core::intent::Intent;
+use earnest_core::lease::{GiveBack, Lease};
 use earnest_core::party::Agent;
 use earnest_core::quarantine::{
     Backup, BeginQuarantine, DoubtCalls, MOST, PauseRestored, Quarantine,
@@ -309,6 +310,10 @@ fn record(
     let open: Vec<IntentId> = open_calls(store.reader())?;
     for intents in open.chunks(MOST) {
         store.submit_blocking(DoubtCalls { intents: intents.to_vec() })?;
+    }
+    // What a node of the lost life held it can hold no more, and nobody has to wait for its end.
+    for Lease { name, holder: node, .. } in store.reader().every()? {
+        store.submit_blocking(GiveBack { name, node })?;
     }
     Ok(quarantine)
 }

@@ -23,7 +23,7 @@ use crate::flow::{reconcile, vault};
 use crate::limits::Limits;
 use crate::outbound::{Outbound, Reach};
 use crate::source::{Clock, machine_clock, random_bytes};
-use crate::{api, jobs, listen, mcp, sealed, signing};
+use crate::{api, jobs, lead, listen, mcp, sealed, signing};
 
 /// Why an Earnest does not start.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +114,9 @@ pub struct Start {
     pub heartbeat: Option<std::time::Duration>,
     /// How long to wait for PayPal; tests of lost answers wait less.
     pub timeouts: Timeouts,
+    /// Books in memory that other nodes write too, in place of those that are set; for tests of
+    /// several nodes without a database.
+    pub shared: Option<earnest_store::Shared>,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: crate::planted::Planted,
@@ -129,6 +132,7 @@ impl Default for Start {
             heartbeat: None,
             timeouts: Timeouts::default(),
             vault_dev_owner: true,
+            shared: None,
             #[cfg(feature = "planted")]
             planted: crate::planted::Planted::default(),
         }
@@ -196,7 +200,8 @@ impl Running {
             jobs: None,
             feed,
         };
-        if let Err(error) = running.furnish(config, with_method).await {
+        let app = running.app.clone();
+        if let Err(error) = lead::one_by_one(&app, running.furnish(config, with_method)).await {
             running.stop().await;
             return Err(error);
         }
@@ -245,6 +250,7 @@ impl Running {
         }
         self.app.tasks.close();
         self.app.tasks.wait().await;
+        lead::resign(&self.app).await;
         close(self.app.store.clone()).await;
         if let Some(sim) = self.sim {
             sim.shutdown().await;
@@ -373,6 +379,9 @@ fn options(config: &Config, start: &Start) -> Options {
     if options.place != Place::Memory {
         // Random, so that no two installations share an invoice id at PayPal.
         options.epoch = format!("e{}", hex::encode(random_bytes::<4>()));
+    }
+    if let Some(shared) = &start.shared {
+        options = Options::shared(shared, config.mode.as_str(), start.clock.clone());
     }
     #[cfg(feature = "planted")]
     {

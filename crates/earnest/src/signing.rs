@@ -135,20 +135,16 @@ pub async fn rotate(
     let new = draw(&app.sealer, purpose, app.now()).map_err(failed)?;
     let published_first = if at_once { 0 } else { PUBLISHED_FIRST_SECONDS };
     let made = app.store.submit(Rotate { new, last, published_first, key }).await?;
-    reload(app).map_err(failed)?;
     Ok(made)
 }
 
-/// Takes over what the books say of keys, where it is something new: after a rotation, which another
-/// process may have made.
+/// What the books say of keys, where that is something new: after a rotation, which another node may
+/// have made.
 ///
 /// # Errors
-/// [`SealError`]; the keys stay as they were.
-pub fn reload(app: &App) -> Result<(), SealError> {
+/// [`SealError`].
+pub(crate) fn read_again(app: &App, known: &Keys) -> Result<Option<Keys>, SealError> {
     let rows = rows(&app.store)?;
-    let same = app.keys().jwks.keys.iter().eq(rows.iter().map(|row| &row.jwk));
-    if !same {
-        app.set_keys(open(rows, &app.sealer, app.now())?);
-    }
-    Ok(())
+    let same = known.jwks.keys.iter().eq(rows.iter().map(|row| &row.jwk));
+    if same { Ok(None) } else { open(rows, &app.sealer, app.now()).map(Some) }
 }

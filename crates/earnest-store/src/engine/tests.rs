@@ -173,7 +173,8 @@ impl Bench {
         let next = Arc::new(Mutex::new(Next::Nothing));
         let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
         let backend = Failing { inner, next: next.clone(), names: Vec::new() };
-        let settings = Settings { clock, cached: 10, check_lock_order: true };
+        let watches = Arc::default();
+        let settings = Settings { clock, cached: 10, check_lock_order: true, watches };
         Self { engine: Engine::new(backend, settings).unwrap(), reader, next }
     }
 

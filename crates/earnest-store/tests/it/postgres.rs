@@ -1,10 +1,10 @@
 //! Books on PostgreSQL: the same suite, several nodes, and what goes wrong between them and it.
 
-use earnest_store::{OpenError, Options, Shared, Store, SubmitError};
+use earnest_store::{Changes, OpenError, Options, Shared, Store, SubmitError};
 use pg_cluster::{Cluster, Schema};
 
 use crate::conformance::{run, shown, suite_of};
-use crate::world::{self, Buy, Deposit};
+use crate::world::{self, Bought, Buy, Deposit};
 
 #[test]
 fn memory_and_postgres_agree_byte_for_byte() {
@@ -50,6 +50,34 @@ fn write_one_log(nodes: [Store; 2]) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         assert_eq!(node.sums(), memory.sums());
+    }
+}
+
+/// Whoever keeps something of the books in memory knows that it changed before a unit that came after
+/// the change is answered, whichever node made it.
+#[test]
+fn a_change_is_counted_before_what_comes_after_it_is_answered() {
+    let (place, shared) = (Schema::fresh(), Shared::default());
+    for options in
+        [world::server(place.url()), Options::shared(&shared, "simulated", world::clock())]
+    {
+        let [one, other] = [options.clone(), options].map(|options| Store::open(options).unwrap());
+        assert!(one.is_shared() && other.is_shared() && !world::memory().is_shared());
+        let seen = [&one, &other].map(|node| node.changes_of::<Bought>());
+        let counts = || seen.each_ref().map(Changes::count);
+        one.submit_blocking(Deposit { id: world::chain(1), owner: 1, amount: 10_000 }).unwrap();
+        let mut before = counts();
+        for n in 0..50 {
+            // Only looks: nothing is written for it, and it comes after what the other bought.
+            let look = Buy::new(1_000 + n, 1, 30);
+            one.submit_blocking(look.clone()).unwrap();
+            assert!(!other.submit_blocking(look).unwrap().first);
+            let after = counts();
+            assert!(after[0] > before[0] && after[1] > before[1], "{n}: {before:?} {after:?}");
+            before = after;
+        }
+        one.submit_blocking(Deposit { id: world::chain(2), owner: 1, amount: 1 }).unwrap();
+        assert_eq!(counts()[0], before[0], "rows of other kinds do not count");
     }
 }
 

@@ -25,26 +25,35 @@ impl FromRequestParts<App> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
-        if !parts.headers.contains_key(header::AUTHORIZATION)
-            && let Some((browser, cookie)) = browser(parts, app).await?
-        {
-            app.front.credential(cookie, &mut parts.extensions)?;
-            return Ok(browser);
-        }
-        let unknown =
-            || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
-        let hash = hash_of(parts).ok_or_else(unknown)?;
-        let verified = match app.recall(&hash) {
-            Ok(verified) => verified,
-            Err(era) => {
-                let verified = look_up(app, hash)?.ok_or_else(unknown)?;
-                app.remember(hash, verified, era);
-                verified
-            }
-        };
-        app.front.credential(hash, &mut parts.extensions)?;
-        Ok(Self(verified))
+        // Another node may have revoked the key, and this one not have heard of it: then it may still
+        // look, for a moment, and change nothing.
+        let moments_ago = parts.method.is_safe() || !app.store.is_shared();
+        caller(parts, app, moments_ago).await
     }
+}
+
+/// Who asks. Where it is enough that a key was good `moments_ago`, it is not always looked up.
+async fn caller(parts: &mut Parts, app: &App, moments_ago: bool) -> ApiResult<Caller> {
+    if !parts.headers.contains_key(header::AUTHORIZATION)
+        && let Some((browser, cookie)) = browser(parts, app).await?
+    {
+        app.front.credential(cookie, &mut parts.extensions)?;
+        return Ok(browser);
+    }
+    let unknown =
+        || refuse(Code::Unauthenticated, "a live key is needed: Authorization: Bearer ek_…");
+    let hash = hash_of(parts).ok_or_else(unknown)?;
+    let verified = match app.recall(&hash) {
+        Ok(verified) if moments_ago => verified,
+        known => {
+            let era = known.err().unwrap_or_else(|| app.key_era());
+            let verified = look_up(app, hash)?.ok_or_else(unknown)?;
+            app.remember(hash, verified, era);
+            verified
+        }
+    };
+    app.front.credential(hash, &mut parts.extensions)?;
+    Ok(Caller(verified))
 }
 
 /// The owner whose browser it is, if it is signed in, and what its cookie is counted by.
@@ -156,7 +165,8 @@ impl FromRequestParts<App> for AsAgent {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> ApiResult<Self> {
-        let Verified { principal, key, owner } = Caller::from_request_parts(parts, app).await?.0;
+        // The unit of a purchase checks the key again.
+        let Verified { principal, key, owner } = caller(parts, app, true).await?.0;
         match (principal, owner, key) {
             (Principal::Agent(agent), Some(owner), Some(key)) => Ok(Self { agent, owner, key }),
             _ => Err(not_here()),

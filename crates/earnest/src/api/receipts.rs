@@ -23,7 +23,8 @@ use crate::app::App;
 pub async fn show(State(app): State<App>, Path(token): Path<String>) -> ApiResult<Response> {
     let page = app.store.reader().list::<Receipt>("receipts.token", &token, None, 1, true)?;
     let row = page.items.into_iter().next().ok_or_else(not_here)?;
-    let claims = receipt::verify(&row.jws, &app.keys().set).ok().map(|verified| verified.claims);
+    let claims =
+        app.verify(|keys| receipt::verify(&row.jws, keys)).ok().map(|verified| verified.claims);
     let body = json!({
         "receipt": row.jws,
         "claims": claims,
@@ -61,12 +62,13 @@ pub struct Verdict {
     responses((status = 200, body = Verdict),
         (status = "4XX", description = "Refused", body = Problem, content_type = "application/problem+json")))]
 pub async fn verify(State(app): State<App>, Json(body): Json<ToVerify>) -> axum::Json<Verdict> {
-    let keys = app.keys();
-    let receipt = receipt::verify(&body.receipt, &keys.set);
-    let claims = receipt.map(|verified| serde_json::to_value(&verified.claims).ok());
-    let claims = claims.or_else(|why| {
-        let lines = receipt::verify_lines(&body.receipt, &keys.set).map_err(|_| why)?;
-        Ok::<_, BadToken>(serde_json::to_value(&lines.claims).ok())
+    let claims = app.verify(|keys| {
+        let receipt = receipt::verify(&body.receipt, keys);
+        let claims = receipt.map(|verified| serde_json::to_value(&verified.claims).ok());
+        claims.or_else(|why| {
+            let lines = receipt::verify_lines(&body.receipt, keys).map_err(|_| why)?;
+            Ok::<_, BadToken>(serde_json::to_value(&lines.claims).ok())
+        })
     });
     axum::Json(match claims {
         Ok(claims) => Verdict { valid: true, error: None, claims },

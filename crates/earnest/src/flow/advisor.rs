@@ -6,7 +6,9 @@
 //! there were no advisor.
 
 use earnest_core::id::ModelCallId;
-use earnest_core::model::{EndCall, Ended, ModelCall, NewCall, TryCall, cap_account, day_of};
+use earnest_core::model::{
+    CALL_SECONDS, EndCall, Ended, ModelCall, NewCall, TryCall, cap_account, day_of,
+};
 use earnest_core::money::Micros;
 use earnest_core::party::Owner;
 use earnest_core::tab::Tab;
@@ -18,6 +20,7 @@ use futures_util::StreamExt as _;
 use super::paypal::FlowError;
 use super::{lost, settle};
 use crate::app::App;
+use crate::lead::Right;
 use crate::models::advisor::{Figures, Said};
 use crate::models::{Asked, Cost, Gateway, ModelError, Spend};
 
@@ -53,7 +56,7 @@ async fn abandoned(app: &App) -> Result<(), FlowError> {
     let reader = app.store.reader();
     let page = reader.list::<ModelCall>("model_calls.open", "", None, PAGE, false)?;
     for call in page.items.into_iter().take_while(|call| call.lost_at <= now) {
-        app.store.submit(EndCall { id: call.id, ended: None }).await?;
+        app.submit_leading(EndCall { id: call.id, ended: None }).await?;
     }
     Ok(())
 }
@@ -108,7 +111,14 @@ async fn ask(app: &App, advisor: &Gateway, tab: &Tab) -> Result<(), FlowError> {
     };
     let ask = AskAdvice { tab: tab.id, interval_seconds: role.ask_seconds, call };
     // Somebody else asked meanwhile, or the day's cap is used up.
-    let Some(call) = app.store.submit(ask).await? else { return Ok(()) };
+    let right = Right::ask(app, CALL_SECONDS);
+    let Some(call) = app.submit_leading(ask).await? else { return Ok(()) };
+    // INVARIANT: a_node_whose_claim_passed_sends_nothing
+    if !right.lasts(app, advisor.patience()) {
+        let ended = Some(not_asked());
+        app.store.submit(EndCall { id: call.id, ended }).await?;
+        return Ok(());
+    }
     let (said, spend) = read(advisor.ask(&question).await);
     app.store.submit(EndCall { id: call.id, ended: Some(ended(&said, spend)) }).await?;
     let Said { settle, sentence } = match said {
@@ -143,6 +153,12 @@ fn ended(said: &Result<Said, ModelError>, spend: Spend) -> Ended {
         output_tokens: spend.output_tokens,
         outcome: said.as_ref().map_or_else(|why| why.word(), |_| "answered").to_owned(),
     }
+}
+
+/// A question that nobody asked, since so much time went by that its cost may be booked by now.
+fn not_asked() -> Ended {
+    let (cost, outcome) = (Some(Micros::ZERO), "not_asked".to_owned());
+    Ended { cost, input_tokens: None, output_tokens: None, outcome }
 }
 
 /// What came of trying a model.

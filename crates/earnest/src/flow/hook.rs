@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use earnest_core::hook::{
-    Attempt, Attempted, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook, HookCursor, NotSent,
-    Scheme,
+    Attempt, Attempted, CLAIM_SECONDS, ClaimDelivery, ClearDelivery, Delivery, FanOut, Hook,
+    HookCursor, NotSent, Scheme,
 };
 use earnest_core::problem::{Code, Refusal};
 use earnest_core::quarantine::Quarantine;
@@ -28,6 +28,7 @@ use super::paypal::FlowError;
 use super::share::in_turn;
 use crate::app::App;
 use crate::events::may_see;
+use crate::lead::{self, Right};
 use crate::outbound::Call;
 
 /// How many entries of the log are looked through at once.
@@ -96,7 +97,7 @@ pub async fn clear(app: &App) -> Result<(), FlowError> {
     let page = reader.list::<Delivery>("hook_deliveries.ended", "", None, MOST_DUE, false)?;
     for old in page.items.iter().take_while(|old| after(old.created_at, keep) <= now) {
         let unit = ClearDelivery { delivery: old.id, settings: app.settings.clone() };
-        app.store.submit(unit).await?;
+        app.submit_leading(unit).await?;
     }
     Ok(())
 }
@@ -132,10 +133,10 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
         let pieces: Vec<&[Delivery]> = deliveries.chunks(MOST_AT_ONCE).collect();
         for (n, piece) in pieces.iter().enumerate() {
             let seq = if n.saturating_add(1) == pieces.len() { after } else { at };
-            app.store.submit(fan(seq, piece.to_vec())).await?;
+            app.submit_leading(fan(seq, piece.to_vec())).await?;
         }
         if due && pieces.is_empty() {
-            app.store.submit(fan(after, Vec::new())).await?;
+            app.submit_leading(fan(after, Vec::new())).await?;
         }
         at = after;
         *read = Some(at);
@@ -219,15 +220,18 @@ pub async fn deliver(app: &App, delivery: &Delivery) {
     };
     let most = app.limits.webhook_calls_per_principal;
     let Some(_share) = app.shares.take(of, most, delivery.hook.to_string()) else { return };
-    if let Err(error) = send(app, delivery).await {
+    if let Err(error) = send(app, delivery).await
+        && !lead::is_passed(&error)
+    {
         tracing::error!(delivery = %delivery.id, %error, "a webhook was not sent, and is tried again");
     }
 }
 
 async fn send(app: &App, due: &Delivery) -> Result<(), FlowError> {
     let claim = ClaimDelivery { delivery: due.id, hook: due.hook };
-    let Some((delivery, hook)) = app.store.submit(claim).await? else { return Ok(()) };
-    let attempt = match attempt(app, &delivery, &hook).await {
+    let right = Right::ask(app, CLAIM_SECONDS);
+    let Some((delivery, hook)) = app.submit_leading(claim).await? else { return Ok(()) };
+    let attempt = match attempt(app, &delivery, &hook, right).await {
         Ok(attempt) => attempt,
         Err(why) => {
             app.store.submit(NotSent { delivery: delivery.id, tries: delivery.tries }).await?;
@@ -243,7 +247,12 @@ async fn send(app: &App, due: &Delivery) -> Result<(), FlowError> {
 
 /// One attempt, and how the receiver took it; an error where nothing was sent because something of
 /// ours is in the way.
-async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Attempt, String> {
+async fn attempt(
+    app: &App,
+    delivery: &Delivery,
+    hook: &Hook,
+    right: Right,
+) -> Result<Attempt, String> {
     let at = app.now();
     let failed = |why: String| Attempt { at, status: None, error: Some(why), answer: None };
     // What may be called can change: an address that is forbidden now is the receiver's business.
@@ -252,6 +261,10 @@ async fn attempt(app: &App, delivery: &Delivery, hook: &Hook) -> Result<Attempt,
         Err(why) => return Ok(failed(why.detail)),
     };
     let call = call(app, delivery, hook, url)?;
+    // INVARIANT: a_node_whose_claim_passed_sends_nothing
+    if !right.lasts(app, call.timeout) {
+        return Err("so much time went by that another node may send it".to_owned());
+    }
     Ok(match app.outbound.send(call).await {
         Err(why) => failed(why.to_string()),
         Ok(answer) => {

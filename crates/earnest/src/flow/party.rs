@@ -119,7 +119,5 @@ pub async fn revoke_key(
 ) -> Result<ApiKey, FlowError> {
     let known = keys_of(app, principal)?.into_iter().find(|key| key.id == id);
     let known = known.ok_or_else(|| Refusal::new(Code::NotFound, "no such key"))?;
-    let revoked = app.store.submit(RevokeKey { principal, hash: known.hash, owner }).await?;
-    app.forget_keys();
-    Ok(revoked)
+    Ok(app.store.submit(RevokeKey { principal, hash: known.hash, owner }).await?)
 }

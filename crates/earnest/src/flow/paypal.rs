@@ -1,5 +1,7 @@
 //! Carrying out intents: claim, send or read, record. Who calls PayPal calls it from here.
 
+use std::time::Duration;
+
 use earnest_core::id::IntentId;
 use earnest_core::intent::{Claim, Claimed, Evidence, Intent, Purpose};
 use earnest_core::problem::{Code, Refusal};
@@ -10,10 +12,13 @@ use serde_json::json;
 
 use super::{redact, settle, vault};
 use crate::app::App;
+use crate::lead::Right;
 
 /// How long a claim lasts: longer than the longest wait for an answer, so that nobody else sends
 /// while this process still waits.
 const LEASE_SECONDS: i64 = 120;
+/// How much of a claim must be left when a request is written: as long as its answer is waited for.
+const LEFT: Duration = Duration::from_secs(55);
 /// How much of an answer is kept as evidence.
 const KEPT_BYTES: usize = 8 * 1024;
 
@@ -77,26 +82,42 @@ pub fn unless_taken<T: Default>(done: Result<T, FlowError>) -> Result<T, FlowErr
     }
 }
 
-/// Takes the right to act; with a request, commits the time of sending first.
+/// Takes the right to act without sending.
 ///
 /// # Errors
 /// [`FlowError::Submit`] with `state_conflict` when another process holds the intent.
-pub async fn claim(
+pub async fn claim(app: &App, intent: IntentId) -> Result<Claimed, FlowError> {
+    claim_for(app, intent, None).await
+}
+
+/// Takes the right to act, commits the time of sending, and sends: unless so much time went by in
+/// between that somebody else may have the right by then. What was not sent for that is told as any
+/// other request that never left.
+///
+/// # Errors
+/// As [`claim`].
+// INVARIANT: a_node_whose_claim_passed_sends_nothing
+pub async fn send(
     app: &App,
     intent: IntentId,
-    request: Option<&Request>,
+    request: &Request,
+) -> Result<(Claimed, Exchange), FlowError> {
+    let text = serde_json::to_string(request);
+    let text = text.map_err(|why| FlowError::Broken(why.to_string()))?;
+    let right = Right::ask(app, LEASE_SECONDS);
+    let written = (text, hex::encode(request.body_sha256()));
+    let claimed = claim_for(app, intent, Some(written)).await?;
+    let exchange = app.paypal.send_while(request, || right.lasts(app, LEFT)).await;
+    Ok((claimed, exchange))
+}
+
+async fn claim_for(
+    app: &App,
+    intent: IntentId,
+    request: Option<(String, String)>,
 ) -> Result<Claimed, FlowError> {
-    let written = match request {
-        Some(request) => {
-            let text = serde_json::to_string(request);
-            let text = text.map_err(|why| FlowError::Broken(why.to_string()))?;
-            Some((text, hex::encode(request.body_sha256())))
-        }
-        None => None,
-    };
-    let claim =
-        Claim { intent, node: app.node.clone(), lease_seconds: LEASE_SECONDS, request: written };
-    Ok(app.store.submit(claim).await?)
+    let (node, lease_seconds) = (app.node.clone(), LEASE_SECONDS);
+    Ok(app.store.submit(Claim { intent, node, lease_seconds, request }).await?)
 }
 
 /// The request an intent sent before, or a new one.
@@ -139,6 +160,15 @@ mod tests {
     use super::*;
     use earnest_core::id::{SettlementId, VaultId};
     use earnest_paypal::Operation;
+
+    #[test]
+    fn a_claim_lasts_while_an_answer_is_waited_for() {
+        let waits = earnest_paypal::Timeouts::default();
+        assert!(waits.money < LEFT);
+        // A token may have to be fetched first.
+        let lease = Duration::from_secs(LEASE_SECONDS.unsigned_abs());
+        assert!(LEFT + waits.read < lease);
+    }
 
     /// The rules keep their own numbers, since they know nothing of PayPal; here both are known.
     #[test]

@@ -90,7 +90,8 @@ pub fn sign_lines(
     seller: SellerId,
 ) -> Result<(String, SellerLines), FlowError> {
     let broken = |why: String| FlowError::Broken(format!("receipt {}: {why}", receipt.id));
-    let read = verify(&receipt.jws, &app.keys().set).map_err(|why| broken(why.to_string()))?;
+    let read =
+        app.verify(|keys| verify(&receipt.jws, keys)).map_err(|why| broken(why.to_string()))?;
     let lines = SellerLines::of(&receipt.jws, &read.claims, seller, app.now());
     let lines = lines.ok_or_else(|| broken("its lines have no sum".to_owned()))?;
     Ok((signed(app, &lines, lines.iat)?, lines))

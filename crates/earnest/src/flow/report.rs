@@ -58,7 +58,7 @@ fn rejected(code: Code) -> ReportResult {
 }
 
 async fn one(app: &App, seller: SellerId, report: Report) -> Result<ReportResult, SubmitError> {
-    let claims = match voucher::read(&report.voucher, &app.keys().set, app.now()) {
+    let claims = match app.verify(|keys| voucher::read(&report.voucher, keys, app.now())) {
         Ok(claims) => claims,
         Err(refusal) => return Ok(rejected(refusal.code)),
     };

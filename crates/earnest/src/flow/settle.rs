@@ -151,8 +151,7 @@ async fn send(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), 
     let request = request_of(&intent, || write(&intent.key))?;
     #[cfg(feature = "planted")]
     let request = crate::planted::rekeyed(app, &intent, request, write)?;
-    let claimed = claim(app, intent.id, Some(&request)).await?;
-    let exchange = app.paypal.send(&request).await;
+    let (claimed, exchange) = paypal::send(app, intent.id, &request).await?;
     let how = evidence("answer", &exchange, app.now());
     let fate = match judge(&claimed, &exchange) {
         Fate::Done(charge) => confirm(app, charge, settlement).await,
@@ -277,7 +276,7 @@ pub(super) async fn need_capture(
 async fn read_back(app: &App, intent: Intent, settlement: &Settlement) -> Result<(), FlowError> {
     #[cfg(feature = "planted")]
     crate::planted::repost(app, &intent).await;
-    let claimed = claim(app, intent.id, None).await?;
+    let claimed = claim(app, intent.id).await?;
     let (fate, how) = match (&intent.paypal_capture, &intent.paypal_order) {
         (Some(capture), _) => read_by_capture(app, capture, settlement).await,
         (None, Some(order)) => read_by_order(app, order, &intent, settlement).await?,
@@ -436,7 +435,7 @@ pub async fn capture_hinted(app: &App, capture_id: &str) -> Result<Option<Intent
     }
     let how = evidence("read after webhook", &exchange, app.now());
     let claimed = if intent.state.is_open() {
-        claim(app, intent.id, None).await?
+        claim(app, intent.id).await?
     } else {
         Claimed { intent: intent.clone(), fence: intent.fence }
     };

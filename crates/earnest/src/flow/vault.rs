@@ -58,8 +58,7 @@ pub(super) async fn carry_out_setup(
         };
         api::create_setup_token(&token, &intent.key)
     })?;
-    let claimed = claim(app, intent.id, Some(&request)).await?;
-    let exchange = app.paypal.send(&request).await;
+    let (claimed, exchange) = paypal::send(app, intent.id, &request).await?;
     let fate = fate_of(&exchange, |resource| {
         let token = resource.setup_token()?;
         let approve_url = token.approve_url.clone()?;
@@ -74,7 +73,7 @@ pub(super) async fn carry_out_setup(
 
 /// A setup token moves no money and dies by itself: past its key's retention a new one is made.
 async fn give_up_setup(app: &App, intent: Intent, id: VaultId) -> Result<(), FlowError> {
-    let claimed = claim(app, intent.id, None).await?;
+    let claimed = claim(app, intent.id).await?;
     let said = serde_json::json!({ "said": "past the key's retention; begin again" });
     let how = earnest_core::intent::Evidence { at: app.now(), how: "given up".to_owned(), said };
     let fate = Fate::NotCharged;
@@ -132,18 +131,16 @@ pub(super) async fn carry_out_token(
         let token = intent.facts.get("setup_token").and_then(|token| token.as_str());
         api::create_payment_token(token.unwrap_or_default(), &intent.key)
     })?;
-    let sends = intent.may_send(app.now());
-    let claimed = claim(app, intent.id, sends.then_some(&request)).await?;
-    let (fate, how) = if sends {
-        let exchange = app.paypal.send(&request).await;
+    let (claimed, fate, how) = if intent.may_send(app.now()) {
+        let (claimed, exchange) = paypal::send(app, intent.id, &request).await?;
         let fate = fate_of(&exchange, |resource| resource.payment_token().map(token_of));
-        (fate, evidence("answer", &exchange, app.now()))
+        (claimed, fate, evidence("answer", &exchange, app.now()))
     } else {
         // The consent is used up or gone; the owner is asked for another one.
         let said = serde_json::json!({ "said": "past the key's retention; begin again" });
         let how =
             earnest_core::intent::Evidence { at: app.now(), how: "given up".to_owned(), said };
-        (Fate::NotCharged, how)
+        (claim(app, intent.id).await?, Fate::NotCharged, how)
     };
     let owner = app.store.reader().row::<Owner>(intent.owner)?;
     let unit = RecordToken {

@@ -116,6 +116,11 @@ impl Gateway {
         &self.role
     }
 
+    /// How long a question may take.
+    pub const fn patience(&self) -> Duration {
+        self.patience.total
+    }
+
     /// Asks one question.
     pub async fn ask(&self, question: &Question) -> Asked {
         let body = self.body(question);

@@ -407,13 +407,14 @@ async fn a_cap_that_is_used_up_asks_nobody_and_is_no_error() {
 async fn a_call_of_a_process_that_died_costs_its_reserve() {
     let model = Model::begin(&[Reply::Hangs]).await;
     let mut settings = model.settings();
-    settings.patience.total = Duration::from_secs(600);
+    settings.patience.total = Duration::from_secs(200);
     let config = Config { models: settings, ..Config::simulated() };
     let mut world = World::mortal(config, SimConfig::default(), &crate::world::unchanged()).await;
     world.prove_origin().await;
     world.vault().await;
     world.spend(90_000, "one").await;
     let app = world.earnest.app.clone();
+    world.lead().await;
     world.spawn(async move {
         let _ = earnest::flow::advisor::look(&app).await;
     });
@@ -421,6 +422,7 @@ async fn a_call_of_a_process_that_died_costs_its_reserve() {
     assert_eq!(spent(&world), (RESERVE, 0));
     world.kill().await;
     world.advance(CALL_SECONDS);
+    world.lead().await;
     earnest::flow::advisor::look(&world.earnest.app).await.unwrap();
     assert_eq!(spent(&world), (0, RESERVE));
     let [call] = calls(&world).try_into().unwrap();

@@ -168,15 +168,17 @@ impl Cap {
 /// The processes buy at the same moment; what each got.
 async fn buy_at_once(
     world: &World,
+    urls: &[String],
     processes: &mut [BuyerProcess],
     keys: &[String],
     price: i64,
 ) -> Vec<String> {
     let quote = world.quote("/weather", price);
-    let url = format!("{}/v1/authorize", world.earnest.url());
     for (n, process) in processes.iter_mut().enumerate() {
+        let url = format!("{}/v1/authorize", urls[n % urls.len()]);
         let name = format!("process-{n}");
-        let key = &keys[n % keys.len()];
+        // Every key buys at every node.
+        let key = &keys[(n / urls.len()) % keys.len()];
         process.say(&json!({ "url": url, "key": key, "quote": quote, "name": name })).await;
     }
     let mut answers = Vec::new();
@@ -190,11 +192,23 @@ async fn buy_at_once(
 async fn heavy_a_dollar_buys_three_times_thirty_cents_however_many_ask_at_once() {
     let world = World::on_disk().await;
     world.prove_origin().await;
+    buy_again_and_again(&world, &[world.earnest.url()], RUNS).await;
+}
+
+/// The same at two nodes on one database, half of the connections at each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_a_dollar_buys_three_times_thirty_cents_at_two_nodes_together() {
+    let [one, other] = World::nodes_on_postgres().await;
+    let urls = [&one, &other].map(|node| node.earnest.url());
+    buy_again_and_again(&one, &urls, RUNS / 2).await;
+}
+
+async fn buy_again_and_again(world: &World, urls: &[String], runs: usize) {
     let mut processes: Vec<BuyerProcess> = (0..PROCESSES).map(|_| BuyerProcess::start()).collect();
-    for run in 0..RUNS {
+    for run in 0..runs {
         let cap = CAPS[run % CAPS.len()];
-        let (owner, keys) = cap.buyers(&world, run).await;
-        let answers = buy_at_once(&world, &mut processes, &keys, 300_000).await;
+        let (owner, keys) = cap.buyers(world, run).await;
+        let answers = buy_at_once(world, urls, &mut processes, &keys, 300_000).await;
         let granted = answers.iter().filter(|answer| *answer == "201").count();
         let refused = format!("403 policy_denied/{}", cap.reason());
         let denied = answers.iter().filter(|answer| **answer == refused).count();

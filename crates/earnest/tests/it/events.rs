@@ -13,21 +13,21 @@ use crate::world::{PATIENCE, World, client};
 
 /// A message of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Message {
-    id: String,
+pub struct Message {
+    pub id: String,
     event: String,
-    data: Value,
+    pub data: Value,
     comment: bool,
 }
 
 /// Somebody who listens.
-struct Listening {
+pub struct Listening {
     response: Response,
     text: String,
 }
 
 impl Listening {
-    async fn begin(url: &str, key: &str, query: &str, last: Option<&str>) -> Self {
+    pub async fn begin(url: &str, key: &str, query: &str, last: Option<&str>) -> Self {
         let mut request = client().get(format!("{url}/v1/events{query}")).bearer_auth(key);
         request = request.header("accept", "text/event-stream");
         if let Some(last) = last {
@@ -52,7 +52,7 @@ impl Listening {
         }
     }
 
-    async fn take(&mut self, count: usize) -> Vec<Message> {
+    pub async fn take(&mut self, count: usize) -> Vec<Message> {
         let mut all = Vec::new();
         while all.len() < count {
             let message = self.next().await.expect("the stream goes on");

@@ -302,6 +302,7 @@ async fn what_is_due_is_listed_in_turn() {
         two_events(&world).await;
     }
     let app = &world.earnest.app;
+    world.lead().await;
     earnest::flow::hook::fan_out(app, &mut None).await.unwrap();
     let due = earnest::flow::hook::due(app).unwrap();
     let of = |made: &Value| {
@@ -460,6 +461,7 @@ async fn every_endpoint_is_told_however_many_there_are() {
         made(&world, owner, "http://127.0.0.1:9/hook", "x").await;
     }
     world.call("owner", Method::POST, "/v1/owners/me/pause", None).await.expect(204);
+    world.lead().await;
     earnest::flow::hook::fan_out(&world.earnest.app, &mut None).await.unwrap();
     let page = world.reader().all::<Delivery>(None, 1_000);
     let told: std::collections::BTreeSet<HookId> =

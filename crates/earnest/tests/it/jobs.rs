@@ -100,6 +100,7 @@ impl Errand for Fragile {
 async fn a_piece_that_breaks_leaves_room_to_others() {
     let world = World::new().await;
     let app = world.earnest.app.clone();
+    world.lead().await;
     drain::<Fragile>(&app).await.unwrap();
     assert_eq!((BAD.load(Ordering::SeqCst), GOOD.load(Ordering::SeqCst)), (1, 1));
     let stop = CancellationToken::new();

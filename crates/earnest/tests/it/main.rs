@@ -39,6 +39,7 @@ mod limits;
 mod logs;
 mod lost_lives;
 mod mcp;
+mod nodes;
 mod openapi;
 mod origins;
 mod pages;

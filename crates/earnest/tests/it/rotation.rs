@@ -16,7 +16,12 @@ use serde_json::{Value, json};
 use crate::shop::Shop;
 use crate::world::{PATIENCE, World, unchanged};
 
-async fn rotate(world: &World, purpose: &str, at_once: bool, key: &str) -> crate::world::Answer {
+pub async fn rotate(
+    world: &World,
+    purpose: &str,
+    at_once: bool,
+    key: &str,
+) -> crate::world::Answer {
     let body = json!({ "for": purpose, "at_once": at_once });
     let path = "/v1/signing-keys/rotate";
     let headers = [("idempotency-key", key)];
@@ -29,7 +34,7 @@ async fn published(world: &World) -> Jwks {
 }
 
 /// The key that a token names.
-fn kid(token: &str) -> String {
+pub fn kid(token: &str) -> String {
     use base64::Engine as _;
     let header = token.split('.').next().unwrap();
     let header = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(header).unwrap();

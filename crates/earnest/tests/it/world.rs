@@ -49,13 +49,13 @@ pub struct World {
     apart: Option<Apart>,
     _dir: Option<tempfile::TempDir>,
     /// Dropped last, when nobody writes there any more.
-    place: Option<Schema>,
+    place: Option<Arc<Schema>>,
 }
 
 /// What a world that can be killed keeps outside of its Earnest: the simulator, and the runtime
 /// that every task of Earnest's runs on, so that all of them can be dropped where they stand.
 struct Apart {
-    sim: Sim,
+    sim: Arc<Sim>,
     runtime: Option<Runtime>,
     config: Config,
     change: Change,
@@ -200,9 +200,57 @@ impl World {
         let (runtime, earnest) = start_apart(&config, &clock, change).await;
         // The next life listens where this one does, so that webhooks find it.
         let config = Config { listen: earnest.address, ..config };
-        let apart = Some(Apart { sim, runtime: Some(runtime), config, change: Arc::clone(change) });
+        let (sim, change) = (Arc::new(sim), Arc::clone(change));
+        let apart = Some(Apart { sim, runtime: Some(runtime), config, change });
         let (http, broken, _dir) = (client(), Mutex::default(), Some(dir));
         Self { earnest, clock, http, broken, apart, _dir, place }
+    }
+
+    /// Two nodes on the same books, ready to buy at: one memory, or one schema where this run keeps
+    /// books on PostgreSQL; behind one public address, which is the first one's. Each may be killed.
+    pub async fn nodes(changes: [Change; 2]) -> [Self; 2] {
+        Self::nodes_at(crate::engine::place(), changes).await
+    }
+
+    /// The same on PostgreSQL, whatever this run of the tests keeps its books in.
+    pub async fn nodes_on_postgres() -> [Self; 2] {
+        Self::nodes_at(Some(Schema::fresh()), [unchanged(), unchanged()]).await
+    }
+
+    async fn nodes_at(place: Option<Schema>, changes: [Change; 2]) -> [Self; 2] {
+        let clock = TestClock::new();
+        let sim = SimConfig { start: Some(clock.now()), frozen: true, ..SimConfig::default() };
+        let sim = Arc::new(Sim::start(sim).await.unwrap());
+        let mut dir = Some(tempfile::tempdir().unwrap());
+        let config = Config {
+            data: dir.as_ref().map(|dir| dir.path().to_owned()),
+            simulator_url: Some(sim.base_url().to_owned()),
+            ..Config::simulated()
+        };
+        let (config, place) = placed_at(place, config);
+        let shared = place.is_none().then(earnest_store::Shared::default);
+        let (mut nodes, mut public_url) = (Vec::new(), None);
+        for change in changes {
+            let shared = shared.clone();
+            let change: Change = Arc::new(move |start: &mut Start| {
+                start.shared.clone_from(&shared);
+                change(start);
+            });
+            let config =
+                Config { listen: own_address(), public_url: public_url.clone(), ..config.clone() };
+            let (runtime, earnest) = start_apart(&config, &clock, &change).await;
+            public_url.get_or_insert_with(|| earnest.url());
+            let config =
+                Config { listen: earnest.address, public_url: public_url.clone(), ..config };
+            let apart = Some(Apart { sim: sim.clone(), runtime: Some(runtime), config, change });
+            let (clock, http, broken) = (clock.clone(), client(), Mutex::default());
+            let (_dir, place) = (dir.take(), place.clone());
+            nodes.push(Self { earnest, clock, http, broken, apart, _dir, place });
+        }
+        let nodes: [Self; 2] = nodes.try_into().unwrap_or_else(|_| panic!("two"));
+        nodes[0].prove_origin().await;
+        nodes[0].vault().await;
+        nodes
     }
 
     /// Drops every task of Earnest's where it stands and starts anew on the same books.
@@ -223,12 +271,18 @@ impl World {
         dead.await.unwrap();
     }
 
-    /// Starts on the books as they are now.
+    /// Starts on the books as they are now. The lease of the dead one has run out by then, though the
+    /// clock stands still.
     pub async fn rise(&mut self) {
         let apart = self.apart.as_mut().unwrap();
         let (runtime, earnest) = start_apart(&apart.config, &self.clock, &apart.change).await;
         apart.runtime = Some(runtime);
-        self.earnest = earnest;
+        let dead = std::mem::replace(&mut self.earnest, earnest);
+        if self.earnest.app.store.is_shared() {
+            let (name, node) = (earnest::lead::JOBS.to_owned(), dead.app.node.clone());
+            let unit = earnest_core::lease::GiveBack { name, node };
+            self.earnest.app.store.submit(unit).await.unwrap();
+        }
     }
 
     /// Runs something of Earnest's on the runtime that [`World::kill`] ends.
@@ -245,13 +299,13 @@ impl World {
     /// life has another.
     pub fn lose_disk(&mut self) {
         std::fs::remove_dir_all(self.data()).unwrap();
-        self.place = crate::engine::place();
-        self.apart.as_mut().unwrap().config.database = self.place.as_ref().map(crate::engine::url);
+        self.place = crate::engine::place().map(Arc::new);
+        self.apart.as_mut().unwrap().config.database = self.database();
     }
 
     /// The database of the books, where they are in one.
     pub fn database(&self) -> Option<earnest_store::Url> {
-        self.place.as_ref().map(crate::engine::url)
+        self.place.as_deref().map(crate::engine::url)
     }
 
     /// Where the local files of a mortal world are, the books too if they are a file.
@@ -295,9 +349,15 @@ impl World {
         }
     }
 
-    /// One turn of every job.
+    /// This node leads from now on, as it has to where a test runs one of its jobs by hand.
+    pub async fn lead(&self) {
+        assert!(earnest::lead::ask(&self.earnest.app).await, "another node leads");
+    }
+
+    /// One turn of every job, of a node that leads.
     pub async fn jobs(&self) {
         earnest::jobs::look(&self.earnest.app).await.unwrap();
+        assert!(self.earnest.app.leads(), "another node leads, and this one did nearly nothing");
     }
 
     /// Turns of the jobs until nothing changes any more; what PayPal tells meanwhile is acted upon
@@ -589,9 +649,13 @@ pub fn own_address() -> SocketAddr {
 }
 
 /// Settings whose books are where this run of the tests keeps them.
-fn placed(config: Config) -> (Config, Option<Schema>) {
-    let place = crate::engine::place();
-    let database = place.as_ref().map(crate::engine::url);
+fn placed(config: Config) -> (Config, Option<Arc<Schema>>) {
+    placed_at(crate::engine::place(), config)
+}
+
+fn placed_at(place: Option<Schema>, config: Config) -> (Config, Option<Arc<Schema>>) {
+    let place = place.map(Arc::new);
+    let database = place.as_deref().map(crate::engine::url);
     (Config { database, ..config }, place)
 }
 
