@@ -85,12 +85,14 @@ pub fn run(command: ConfigCommand, style: &Style) -> Ended {
 
 fn known(show: &Show, overrides: &Overrides, mode: Mode) -> Result<Known, Failure> {
     let mut known = Known::new();
+    let models = models::Settings::default();
     for (name, value) in [
         ("server.listen", config::listen().to_string()),
         ("data.dir", DATA_DIR.to_owned()),
         ("paypal.mode", config::MODE.to_string()),
         ("paypal.webhook_check", config::WEBHOOK_CHECK.as_str().to_owned()),
-        ("models.daily_cap_micros", models::Settings::default().daily_cap.get().to_string()),
+        ("models.daily_cap_micros", models.daily_cap.get().to_string()),
+        ("models.patience_seconds", models.patience.total.as_secs().to_string()),
     ] {
         known.insert(name.to_owned(), (value, "default".to_owned()));
     }

@@ -1,7 +1,9 @@
 //! Which model is asked as what, and what that may cost.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use earnest_core::model::CALL_SECONDS;
 use earnest_core::money::Micros;
 use earnest_core::quote::is_loopback;
 use earnest_paypal::Secret;
@@ -18,12 +20,18 @@ const RESERVE: Micros = Micros::constant(10_000);
 /// How often a tab is asked about unless said, in seconds.
 const ASK_SECONDS: i64 = 900;
 
+/// The longest that an answer may be waited for, in seconds: a minute less than the reserve of its call is
+/// kept. Beyond that the call counts as lost, and another node may ask, while this one still waits.
+const MOST_PATIENCE: u64 = CALL_SECONDS.unsigned_abs() - 60;
+
 /// `[models]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelsFile {
     /// The most that all calls of a day (UTC) may cost.
     pub daily_cap_micros: Option<Micros>,
+    /// How long an answer is waited for, in seconds.
+    pub patience_seconds: Option<u64>,
     /// `[models.advisor]`: advises the treasurer.
     pub advisor: RoleFile,
 }
@@ -101,12 +109,23 @@ impl Settings {
     /// What the files say, with defaults.
     ///
     /// # Errors
-    /// When a role is half configured, or its address is no place to send a key to.
+    /// When a role is half configured, its address is no place to send a key to, or an answer would be
+    /// waited for longer than its call counts as under way.
     pub fn of(file: ModelsFile) -> Result<Self, ConfigError> {
+        let mut patience = Patience::default();
+        if let Some(seconds) = file.patience_seconds {
+            if !(1..=MOST_PATIENCE).contains(&seconds) {
+                return Err(ConfigError::Value(format!(
+                    "[models]: `patience_seconds` is {seconds}, and may be 1 to {MOST_PATIENCE}: \
+                     after {CALL_SECONDS} s a call counts as lost, and another may be made"
+                )));
+            }
+            patience.total = Duration::from_secs(seconds);
+        }
         Ok(Self {
             daily_cap: file.daily_cap_micros.unwrap_or(DAILY_CAP),
             advisor: Role::of("advisor", file.advisor)?,
-            patience: Patience::default(),
+            patience,
         })
     }
 }
@@ -162,6 +181,18 @@ mod tests {
     fn of(text: &str) -> Result<Settings, String> {
         let file: ModelsFile = toml::from_str(text).map_err(|why| why.to_string())?;
         Settings::of(file).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn no_model_is_waited_for_as_long_as_its_call_is_under_way() {
+        let patience = |text: &str| of(text).map(|settings| settings.patience);
+        assert_eq!(patience("").unwrap(), Patience::default());
+        assert!(patience("").unwrap().total.as_secs() <= MOST_PATIENCE);
+        assert_eq!(patience("patience_seconds = 240").unwrap().total.as_secs(), 240);
+        for wrong in [0, 241, 300, 86_400] {
+            let said = patience(&format!("patience_seconds = {wrong}")).unwrap_err();
+            assert!(said.contains("may be 1 to 240"), "{said}");
+        }
     }
 
     #[test]

@@ -66,10 +66,12 @@ fn the_example_names_every_setting_with_its_default() {
     assert_eq!(mode.unwrap(), earnest_paypal::Mode::Simulated);
     assert_eq!(confirm_live.as_deref(), Some("real money"));
     assert_eq!(webhook_check.unwrap(), earnest::app::WebhookCheck::Local);
-    let ModelsFile { daily_cap_micros, advisor } = models;
+    let ModelsFile { daily_cap_micros, patience_seconds, advisor } = models;
     let RoleFile { base_url, model, key_file, family, reserve_micros, ask_seconds, price } =
         advisor;
-    assert_eq!(daily_cap_micros, Some(earnest::models::Settings::default().daily_cap));
+    let unset = earnest::models::Settings::default();
+    assert_eq!(daily_cap_micros, Some(unset.daily_cap));
+    assert_eq!(patience_seconds, Some(unset.patience.total.as_secs()));
     assert_eq!((reserve_micros.unwrap().get(), ask_seconds), (10_000, Some(900)));
     assert!(price.is_some() && key_file.is_some());
     for said in [base_url, model, family] {
