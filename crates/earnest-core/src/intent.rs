@@ -152,6 +152,9 @@ pub struct Intent {
     /// gone by then): PayPal's issue. Declined once a search shows no charge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubtful: Option<String>,
+    /// From when to when it was sent by PayPal's own clock, as far as its answers told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_there: Option<(Timestamp, Timestamp)>,
     /// A life of these books that was lost may have sent it until then: it is never sent again, and
     /// only a search over all that time tells what became of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,28 +203,32 @@ impl Intent {
             issue: None,
             read_only: false,
             doubtful: None,
+            sent_there: None,
             lost_until: None,
             confirmed: false,
             evidence: Vec::new(),
         }
     }
 
-    /// Whether the request may be sent now: never sent, or inside the key's retention. Afterwards
-    /// the intent is only ever read.
-    pub fn may_send(&self, now: Timestamp) -> bool {
+    /// Whether the request may be sent now: never sent, or inside the key's retention, by our clock
+    /// and by PayPal's, which shows `there`. Afterwards the intent is only ever read.
+    pub fn may_send(&self, now: Timestamp, there: Timestamp) -> bool {
+        let lives = |first, now| now < after(first, self.purpose.repeat_seconds());
+        let lives_there = self.sent_there.is_none_or(|(first, _)| lives(first, there));
         // A clock that went back cannot tell how old the key is.
-        let repeat = |first| first <= now && now < after(first, self.purpose.repeat_seconds());
+        let repeat = |first| first <= now && lives(first, now) && lives_there;
         let sends = self.state.is_open() && self.state != IntentState::Pending && !self.read_only;
         // INVARIANT: what_a_lost_life_may_have_sent_is_only_read
         let sends = sends && self.lost_until.is_none();
         sends && self.first_sent_at.is_none_or(repeat)
     }
 
-    /// From when to when it may have been sent; `None` if it never was.
+    /// From when to when it may have been sent, by our clock or by PayPal's; `None` if it never was.
     pub fn sent_between(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.first_sent_at.or(self.lost_until.map(|_| self.created_at))?;
         let last = self.last_sent_at.max(self.lost_until)?;
-        Some((first, last))
+        let there = self.sent_there.unwrap_or((first, last));
+        Some((first.min(there.0), last.max(there.1)))
     }
 
     /// Whether a send may have had an effect that nobody saw: then a refusal of a later send, before
@@ -239,7 +246,7 @@ impl Intent {
         now: Timestamp,
     ) -> (Fate<T>, Option<&'static str>) {
         let unknown = |why| (Fate::Unknown, Some(why));
-        let key_lives = self.sends > 0 && self.may_send(now);
+        let key_lives = self.sends > 0 && self.may_send(now, now);
         #[cfg(feature = "planted")]
         let key_lives = key_lives && !crate::planted::on(crate::planted::Bug::NotChargedEarly);
         match fate {
@@ -331,6 +338,8 @@ pub struct Claim {
     /// The request and the hash of its body, as the client wrote it; must equal what was sent
     /// before, if anything was. `None` where the claim is only to read.
     pub request: Option<(String, String)>,
+    /// What PayPal's clock shows, where its answers told.
+    pub there: Option<Timestamp>,
 }
 
 /// What a claim gives.
@@ -376,7 +385,8 @@ impl Unit for Claim {
         }
         if let Some((request, sha256)) = &self.request {
             // INVARIANT: no_post_after_key_retention
-            let dead = !intent.may_send(now);
+            let there = self.there.unwrap_or(now);
+            let dead = !intent.may_send(now, there);
             #[cfg(feature = "planted")]
             let dead = dead && !crate::planted::on(crate::planted::Bug::PostAfterRetention);
             if dead {
@@ -394,6 +404,8 @@ impl Unit for Claim {
             intent.request_sha256 = Some(sha256.clone());
             intent.first_sent_at.get_or_insert(now);
             intent.last_sent_at = Some(now);
+            let (first, last) = intent.sent_there.unwrap_or((there, there));
+            intent.sent_there = Some((first.min(there), last.max(there)));
             intent.sends = intent.sends.saturating_add(1);
             if intent.state == IntentState::Planned {
                 intent.state = IntentState::Sent;
@@ -570,7 +582,8 @@ mod tests {
     fn a_key_is_sent_again_only_while_paypal_keeps_it() {
         let dead = 6 * 3_600 - 1_800;
         let check = |expect: bool, intent: &Intent, seconds: i64| {
-            assert_eq!(intent.may_send(at(seconds)), expect, "{:?} {seconds}", intent.state);
+            let sends = intent.may_send(at(seconds), at(seconds));
+            assert_eq!(sends, expect, "{:?} {seconds}", intent.state);
         };
         check(true, &intent(), dead * 100);
         for state in [IntentState::Sent, IntentState::Unknown] {
@@ -582,6 +595,14 @@ mod tests {
         }
         check(false, &sent(IntentState::Pending), 1);
         check(false, &sent(IntentState::Done), 1);
+        // By a clock of ours that was ahead, and was set back since, the key is younger than it is.
+        let sent_there = Some((at(-7_200), at(-7_200)));
+        let early = Intent { sent_there, ..sent(IntentState::Unknown) };
+        check(true, &early, dead - 7_201);
+        check(false, &early, dead - 7_200);
+        assert_eq!(early.sent_between(), None, "no last time");
+        let early = Intent { last_sent_at: Some(at(5)), ..early };
+        assert_eq!(early.sent_between(), Some((at(-7_200), at(5))));
         check(false, &Intent { read_only: true, ..sent(IntentState::Unknown) }, 1);
         let vault = Purpose::VaultToken(VaultId::from_value(1));
         let vault = Intent { purpose: vault, ..sent(IntentState::Sent) };

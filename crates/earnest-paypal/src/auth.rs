@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::client::{Failure, read_capped};
+use crate::clock::Heard;
 use crate::outcome;
 
 /// How long before its end a token is renewed.
@@ -85,6 +86,7 @@ pub(crate) struct Tokens {
     url: Url,
     basic: HeaderValue,
     timeout: Duration,
+    heard: Arc<Heard>,
     current: RwLock<Option<Arc<Token>>>,
     /// Counts finished fetches, good or bad: tells a waiter that somebody fetched meanwhile.
     fetches: AtomicU64,
@@ -112,12 +114,14 @@ impl Tokens {
         url: Url,
         basic: HeaderValue,
         timeout: Duration,
+        heard: Arc<Heard>,
     ) -> Self {
         Self {
             http,
             url,
             basic,
             timeout,
+            heard,
             current: RwLock::new(None),
             fetches: AtomicU64::new(0),
             fetching: Mutex::new(Fetching::default()),
@@ -175,6 +179,16 @@ impl Tokens {
             fetching.scopes_settled = Some((token.generation, Instant::now()));
         }
         Some(fetched)
+    }
+
+    /// Fetches one though there may be a good one: for what the answer says besides.
+    pub(crate) async fn again(&self) {
+        let seen = self.fetches.load(Ordering::Acquire);
+        let mut fetching = self.fetching.lock().await;
+        if self.fetches.load(Ordering::Acquire) == seen {
+            // Whoever needs a token hears of what failed.
+            let _ = self.fetch(&mut fetching).await;
+        }
     }
 
     /// What the current token may do; fetches one if there is none.
@@ -242,6 +256,7 @@ impl Tokens {
             .send()
             .await
             .map_err(|error| AuthError::Unavailable(Failure::of(error).why))?;
+        self.heard.hear(sent.headers());
         let status = sent.status().as_u16();
         let after = sent.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let after_seconds = outcome::retry_after(after);

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use earnest_core::time::SignedDuration;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use reqwest::redirect;
 use url::Url;
 use zeroize::Zeroizing;
 
 use crate::auth::{AuthError, Stale, Token, Tokens};
+use crate::clock::{Clock, Heard};
 use crate::config::{Config, ConfigError, Mode, Timeouts};
 use crate::outcome::{self, Exchange, Outcome, Wait};
 use crate::request::{Method, Request};
@@ -39,6 +41,7 @@ struct Inner {
     timeouts: Timeouts,
     http: reqwest::Client,
     tokens: Tokens,
+    heard: Arc<Heard>,
 }
 
 /// One answer, before it means anything.
@@ -106,7 +109,9 @@ impl Client {
         let mut basic = HeaderValue::from_str(&basic).map_err(|_| ConfigError::Credentials)?;
         basic.set_sensitive(true);
         let token_url = place(&config.base_url, "/v1/oauth2/token");
-        let tokens = Tokens::new(http.clone(), token_url, basic, config.timeouts.read);
+        let heard = Arc::new(Heard::default());
+        let timeout = config.timeouts.read;
+        let tokens = Tokens::new(http.clone(), token_url, basic, timeout, Arc::clone(&heard));
         Ok(Self {
             inner: Arc::new(Inner {
                 mode: config.mode,
@@ -115,6 +120,7 @@ impl Client {
                 timeouts: config.timeouts,
                 http,
                 tokens,
+                heard,
             }),
             watch: None,
         })
@@ -124,6 +130,28 @@ impl Client {
     #[must_use]
     pub fn watched(self, watch: impl Fn(&Exchange) + Send + Sync + 'static) -> Self {
         Self { watch: Some(Arc::new(watch)), ..self }
+    }
+
+    /// Compares PayPal's clock with this one from now on; without, they count as the same.
+    #[must_use]
+    pub fn beside(self, clock: Clock) -> Self {
+        self.inner.heard.go_by(clock);
+        self
+    }
+
+    /// How far PayPal's clock is ahead of ours, as its last answer told; `None` where none did.
+    pub fn ahead(&self) -> Option<SignedDuration> {
+        self.inner.heard.ahead()
+    }
+
+    /// As [`Client::ahead`]; asks PayPal first where it told nothing so far, or our clock was set
+    /// since. `None` where PayPal cannot be asked, or does not say.
+    pub async fn ask_ahead(&self) -> Option<SignedDuration> {
+        if self.inner.heard.is_stale() {
+            // Whatever it answers, it says when.
+            self.inner.tokens.again().await;
+        }
+        self.ahead()
     }
 
     /// Which PayPal this is.
@@ -252,6 +280,7 @@ impl Client {
             call = call.header(CONTENT_TYPE, "application/json").body(request.body().to_vec());
         }
         let answer = call.send().await.map_err(Failure::of)?;
+        self.inner.heard.hear(answer.headers());
         let header = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok());
         let status = answer.status().as_u16();
         let debug_id = header("paypal-debug-id").map(str::to_owned);

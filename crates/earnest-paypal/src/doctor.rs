@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::auth::AuthError;
 use crate::client::Client;
+use crate::clock::SAME;
 use crate::config::Mode;
 use crate::outcome::Outcome;
 use crate::resource::Resource;
@@ -84,7 +85,7 @@ pub struct Known<'a> {
     pub payers: &'a [String],
 }
 
-/// Looks at mode, credentials, scopes, balance, payers and webhook; in that order, and stops at
+/// Looks at mode, credentials, clock, scopes, balance, payers and webhook; in that order, and stops at
 /// refused credentials.
 pub async fn checks(client: &Client, known: Known<'_>) -> Vec<Check> {
     let mut found = vec![mode(client)];
@@ -96,6 +97,7 @@ pub async fn checks(client: &Client, known: Known<'_>) -> Vec<Check> {
         }
     };
     found.push(check("credentials", Finding::Good, "PayPal issued a token"));
+    found.push(clock(client));
     let has = |scope: &str| scopes.iter().any(|given| given.ends_with(scope));
     for feature in &FEATURES {
         found.push(scope_check(feature, feature.scopes.iter().any(|scope| has(scope))));
@@ -131,6 +133,23 @@ fn credentials_failed(error: &AuthError) -> Check {
         other => other.to_string(),
     };
     check("credentials", Finding::Bad, detail)
+}
+
+/// Charges are looked for by time, and keys die by it.
+fn clock(client: &Client) -> Check {
+    let Some(ahead) = client.ahead() else {
+        return check("clock", Finding::Skipped, "PayPal's answers name no time");
+    };
+    if ahead.abs() <= SAME {
+        return check("clock", Finding::Good, "this machine's clock and PayPal's agree");
+    }
+    let (seconds, which) =
+        (ahead.abs().as_secs(), if ahead.is_negative() { "ahead of" } else { "behind" });
+    let detail = format!(
+        "this machine's clock is {seconds} s {which} PayPal's: set it, and let NTP keep it; days of \
+         caps, expiries and vouchers go by it"
+    );
+    check("clock", Finding::Bad, detail)
 }
 
 fn scope_check(feature: &Feature, given: bool) -> Check {

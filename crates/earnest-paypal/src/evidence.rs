@@ -5,12 +5,16 @@
 //! every page of every window was read, the counts agree, and `last_refreshed_datetime` is at
 //! least 3 hours later than the last send. Anything less is *not yet* or *unreadable*, never *not
 //! there*.
+//!
+//! Times of ours are looked for as they are and as PayPal's clock shows them now ([`crate::clock`]):
+//! a clock of ours that is wrong makes the span longer, not another one.
 
 use earnest_core::time::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::client::{Client, MAX_PAGE};
+use crate::clock::SAME;
 use crate::outcome::{Exchange, Outcome};
 use crate::reporting::{
     LEAST_PAGE_SIZE, PAGE_SIZE, TransactionPage, TransactionRow, Window, search_transactions,
@@ -152,8 +156,12 @@ async fn ask(
     last_sent: Timestamp,
     now: Timestamp,
 ) -> Evidence {
-    let complete_at = last_sent.saturating_add(REPORT_LAG).unwrap_or(last_sent);
-    if now < complete_at {
+    let ahead = client.ask_ahead().await.unwrap_or_default();
+    let both = |at: Timestamp| if ahead.abs() > SAME { plus(at, ahead) } else { at };
+    let (first_sent, last_sent) =
+        (first_sent.min(both(first_sent)), last_sent.max(both(last_sent)));
+    let complete_at = plus(last_sent, REPORT_LAG);
+    if now.max(both(now)) < complete_at {
         return Evidence::NotYet { until: complete_at };
     }
     let window = window(first_sent, last_sent);
@@ -179,7 +187,22 @@ async fn ask(
             Err(evidence) => return evidence,
         }
     }
-    search.conclude(window)
+    match search.conclude(window) {
+        // INVARIANT: absence_is_claimed_only_where_paypals_clock_is_known
+        Evidence::Absent(_) if strays(client, ahead) => {
+            Evidence::NotYet { until: plus(now, ASK_AGAIN) }
+        }
+        evidence => evidence,
+    }
+}
+
+/// Whether PayPal's clock stands otherwise to ours than it did: then it was looked in another span.
+fn strays(client: &Client, before: SignedDuration) -> bool {
+    client.ahead().is_some_and(|ahead| ahead.saturating_sub(before).abs() > SAME)
+}
+
+fn plus(at: Timestamp, more: SignedDuration) -> Timestamp {
+    at.saturating_add(more).unwrap_or(at)
 }
 
 fn unreadable(why: &str) -> Evidence {

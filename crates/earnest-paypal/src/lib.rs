@@ -11,6 +11,7 @@
 
 pub mod auth;
 pub mod client;
+pub mod clock;
 pub mod config;
 pub mod disputes;
 pub mod doctor;

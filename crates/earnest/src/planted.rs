@@ -103,7 +103,8 @@ pub(crate) fn rekeyed(
 /// Posts once more what may only be read, if that is planted.
 pub(crate) async fn repost(app: &App, intent: &Intent) {
     let wanted = app.planted.flow == Some(FlowBug::RepostAfterRetention);
-    let request = intent.request.as_ref().filter(|_| wanted && !intent.may_send(app.now()));
+    let request =
+        intent.request.as_ref().filter(|_| wanted && !crate::flow::paypal::may_send(app, intent));
     if let Some(Ok(request)) = request.map(|text| serde_json::from_str::<Request>(text)) {
         app.paypal.send(&request).await;
     }

@@ -314,6 +314,7 @@ async fn app(
     let figures = std::sync::Arc::new(Figures::new(config.mode.as_str()));
     let counts = figures.clone();
     let client = client.watched(move |exchange| counts.called(exchange));
+    let client = client.beside(start.clock.clone());
     // On behalf of agents that speak MCP it asks itself, from where it listens.
     let own = Some(address.ip()).filter(|own| !own.is_unspecified() && !own.is_loopback());
     let front = crate::front::Front::new(&config.front, &start.clock, own);

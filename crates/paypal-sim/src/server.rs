@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -98,7 +99,18 @@ async fn answer(
     }
 }
 
+/// Answers, and says when by the simulator's own clock, as every answer over HTTP does (RFC 9110,
+/// section 6.6.1).
 async fn dispatch(shared: Arc<Shared>, request: Request) -> pipeline::Reply {
+    let mut response = route(Arc::clone(&shared), request).await?;
+    let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&shared.clock.now());
+    if let Some(date) = date.ok().and_then(|date| http::HeaderValue::from_str(&date).ok()) {
+        response.headers_mut().insert(http::header::DATE, date);
+    }
+    Some(response)
+}
+
+async fn route(shared: Arc<Shared>, request: Request) -> pipeline::Reply {
     if request.path.starts_with("/_sim/") {
         return Some(control::handle(&shared, &request).await);
     }

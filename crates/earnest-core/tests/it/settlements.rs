@@ -180,7 +180,7 @@ fn another_process_waits_for_the_lease_and_a_closed_intent_is_never_claimed() {
         world.claim(settlement.intent).unwrap();
         let other = |world: &World| {
             let (intent, node) = (settlement.intent, "b".to_owned());
-            world.run(Claim { intent, node, lease_seconds: 60, request: None })
+            world.run(Claim { intent, node, lease_seconds: 60, request: None, there: None })
         };
         assert_eq!(code(&other(world)), "state_conflict");
         world.pass(60);
@@ -221,6 +221,7 @@ fn the_same_key_never_carries_other_bytes() {
             node: "a".to_owned(),
             lease_seconds: 60,
             request: Some(("{}".to_owned(), "another hash".to_owned())),
+            there: None,
         };
         assert_eq!(code(&world.run(other)), "internal");
         assert_eq!(world.row::<Intent>(settlement.intent).sends, 1);

@@ -300,13 +300,13 @@ impl World {
         let known: Intent = self.row(intent);
         let body = format!("body of {}", known.key);
         let request = Some((body.clone(), format!("sha256 of {body}")));
-        self.run(Claim { intent, node: "a".to_owned(), lease_seconds: 60, request })
+        self.run(Claim { intent, node: "a".to_owned(), lease_seconds: 60, request, there: None })
     }
 
     /// Claims without sending.
     pub fn look(&self, intent: IntentId) -> Claimed {
         let (node, lease_seconds, request) = ("a".to_owned(), 60, None);
-        self.run(Claim { intent, node, lease_seconds, request }).unwrap()
+        self.run(Claim { intent, node, lease_seconds, request, there: None }).unwrap()
     }
 
     pub fn fund(&self, owner: OwnerId) -> VaultId {

@@ -1,9 +1,11 @@
 //! The client against a PayPal that keeps books: every call once, and every fault on the charge.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use earnest_core::money::{Currency, Micros};
-use earnest_core::time::Timestamp;
+use earnest_core::time::{SignedDuration, Timestamp};
 use earnest_paypal::doctor::{self, Finding, Known};
 use earnest_paypal::evidence::{Evidence, prove_absent};
 use earnest_paypal::orders::{self, CheckoutIntent, NewOrder, VaultedCharge};
@@ -312,6 +314,53 @@ async fn evidence_tells_a_charge_that_was_taken_from_one_that_was_not() {
     assert_eq!(capture.capture().unwrap().invoice_id.as_deref(), Some("e1:tab_1:1:1"));
     let Evidence::Absent(absence) = ask("e1:tab_1:2:1").await else { panic!() };
     assert_eq!(absence.rows, 1, "the other one was looked at");
+    sim.shutdown().await;
+}
+
+/// A client beside a clock of ours, in seconds since 1970.
+fn beside(sim: &Sim) -> (Client, Arc<AtomicI64>) {
+    let ours = Arc::new(AtomicI64::new(sim.clock().now().as_second()));
+    let shows = Arc::clone(&ours);
+    let clock = move || Timestamp::from_second(shows.load(Ordering::SeqCst)).unwrap();
+    (client(sim).beside(Arc::new(clock)), ours)
+}
+
+/// INVARIANT: absence_is_claimed_only_where_paypals_clock_is_known. The report is complete past the
+/// send as our clock told it; by PayPal's clock, of which its answer tells, it was sent later.
+#[tokio::test]
+async fn absence_is_claimed_only_where_paypals_clock_is_known() {
+    let sim = simulator().await;
+    let (client, ours) = beside(&sim);
+    assert_eq!(client.ask_ahead().await, Some(SignedDuration::ZERO));
+    let sent = sim.clock().now();
+    sim.advance(9 * 3600);
+    let ask = async || prove_absent(&client, "e1:tab_1:2:1", sent, sent, sim.clock().now()).await;
+    assert!(matches!(ask().await, Evidence::NotYet { .. }));
+    assert_eq!(client.ahead(), Some(SignedDuration::from_hours(9)));
+    assert!(matches!(ask().await, Evidence::NotYet { .. }));
+    // Our clock is set, which PayPal is asked about by itself.
+    ours.store(sim.clock().now().as_second(), Ordering::SeqCst);
+    let Evidence::Absent(absence) = ask().await else { panic!() };
+    assert_eq!(absence.rows, 0);
+    assert_eq!(client.ahead(), Some(SignedDuration::ZERO));
+    sim.shutdown().await;
+}
+
+#[tokio::test]
+async fn doctor_names_a_clock_that_is_wrong() {
+    let sim = simulator().await;
+    for (off, finding, words) in [
+        (0, Finding::Good, "agree"),
+        (7_200, Finding::Bad, "7200 s ahead of PayPal's"),
+        (-7_200, Finding::Bad, "7200 s behind PayPal's"),
+    ] {
+        let (client, ours) = beside(&sim);
+        ours.fetch_add(off, Ordering::SeqCst);
+        let found = doctor::checks(&client, Known::default()).await;
+        let clock = found.iter().find(|check| check.name == "clock").unwrap();
+        assert_eq!(clock.finding, finding, "{}", clock.detail);
+        assert!(clock.detail.contains(words), "{}", clock.detail);
+    }
     sim.shutdown().await;
 }
 

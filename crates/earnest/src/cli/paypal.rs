@@ -19,6 +19,7 @@ use super::rows::Paging;
 use super::{Style, Where};
 use crate::config::Config;
 use crate::serve::connect;
+use crate::source::machine_clock;
 
 /// Checks what Earnest relies on.
 #[derive(Debug, Subcommand)]
@@ -129,7 +130,7 @@ async fn client(config: &Config) -> Result<(Option<paypal_sim::Sim>, Paypal), Fa
     let failed = |why: &dyn std::fmt::Display| Failure::usage(format!("PayPal: {why}"));
     let connected = connect(config, paypal_sim::SimConfig::default()).await;
     let (sim, paypal) = connected.map_err(|why| Failure::usage(why.to_string()))?;
-    let client = Paypal::new(&paypal).map_err(|why| failed(&why))?;
+    let client = Paypal::new(&paypal).map_err(|why| failed(&why))?.beside(machine_clock());
     Ok((sim, client))
 }
 

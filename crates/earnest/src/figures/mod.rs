@@ -116,6 +116,7 @@ pub struct Figures {
     requests: Family<Answered, Counter>,
     paypal_seconds: Family<Operation, Histogram, Seconds>,
     paypal_outcomes: Family<Outcome, Counter>,
+    paypal_ahead: Gauge,
     imbalance: Gauge,
     accounts: Family<Class, Gauge>,
     outstanding: Family<Owed, Gauge>,
@@ -154,6 +155,7 @@ impl Figures {
             requests: Family::default(),
             paypal_seconds: Family::new_with_constructor(seconds),
             paypal_outcomes: Family::default(),
+            paypal_ahead: Gauge::default(),
             imbalance: Gauge::default(),
             accounts: Family::default(),
             outstanding: Family::default(),
@@ -182,6 +184,7 @@ impl Figures {
         to.register("http_requests", "Requests by route pattern and class of status", self.requests.clone());
         to.register("paypal_request_duration_seconds", "How long PayPal calls took, by operation", self.paypal_seconds.clone());
         to.register("paypal_requests", "PayPal calls by operation and what their answers mean", self.paypal_outcomes.clone());
+        to.register("paypal_clock_ahead_seconds", "How far PayPal's clock is ahead of ours, as its last answer told", self.paypal_ahead.clone());
         to.register("ledger_imbalance_micros", "By how much debits and credits differ; 0 unless the books are broken", self.imbalance.clone());
         to.register("accounts_micros", "What all accounts of a class hold, debits less credits", self.accounts.clone());
         to.register("tab_outstanding_micros", "What all tabs owe", self.outstanding.clone());
@@ -325,6 +328,7 @@ impl Figures {
 
     /// What running sums tell: no reading.
     fn set_sums(&self, app: &App) {
+        self.paypal_ahead.set(app.paypal.ahead().unwrap_or_default().as_secs());
         let sums = app.store.sums();
         self.imbalance.set(i64::try_from(sums.imbalance()).unwrap_or(i64::MAX));
         for (currency, class, net) in sums.classes() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use earnest_core::id::IntentId;
 use earnest_core::intent::{Claim, Claimed, Evidence, Intent, Purpose};
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::time::Timestamp;
+use earnest_core::time::{SignedDuration, Timestamp};
 use earnest_paypal::{BuildError, Exchange, Outcome, Request};
 use earnest_store::{ReadError, SubmitError};
 use serde_json::json;
@@ -87,7 +87,7 @@ pub fn unless_taken<T: Default>(done: Result<T, FlowError>) -> Result<T, FlowErr
 /// # Errors
 /// [`FlowError::Submit`] with `state_conflict` when another process holds the intent.
 pub async fn claim(app: &App, intent: IntentId) -> Result<Claimed, FlowError> {
-    claim_for(app, intent, None).await
+    claim_for(app, intent, None, None).await
 }
 
 /// Takes the right to act, commits the time of sending, and sends: unless so much time went by in
@@ -104,9 +104,11 @@ pub async fn send(
 ) -> Result<(Claimed, Exchange), FlowError> {
     let text = serde_json::to_string(request);
     let text = text.map_err(|why| FlowError::Broken(why.to_string()))?;
+    // Known before the claim: what is written down is when PayPal gets it, by PayPal's clock.
+    let there = app.paypal.ask_ahead().await.map(|ahead| plus(app.now(), ahead));
     let right = Right::ask(app, LEASE_SECONDS);
     let written = (text, hex::encode(request.body_sha256()));
-    let claimed = claim_for(app, intent, Some(written)).await?;
+    let claimed = claim_for(app, intent, Some(written), there).await?;
     let exchange = app.paypal.send_while(request, || right.lasts(app, LEFT)).await;
     Ok((claimed, exchange))
 }
@@ -115,9 +117,16 @@ async fn claim_for(
     app: &App,
     intent: IntentId,
     request: Option<(String, String)>,
+    there: Option<Timestamp>,
 ) -> Result<Claimed, FlowError> {
     let (node, lease_seconds) = (app.node.clone(), LEASE_SECONDS);
-    Ok(app.store.submit(Claim { intent, node, lease_seconds, request }).await?)
+    Ok(app.store.submit(Claim { intent, node, lease_seconds, request, there }).await?)
+}
+
+/// Whether a request may be sent now, by our clock and by PayPal's as it is known so far.
+pub fn may_send(app: &App, intent: &Intent) -> bool {
+    let now = app.now();
+    intent.may_send(now, plus(now, app.paypal.ahead().unwrap_or_default()))
 }
 
 /// The request an intent sent before, or a new one.
@@ -153,6 +162,10 @@ pub fn certainly_not_run(claimed: &Claimed, exchange: &Exchange) -> bool {
     let first = claimed.intent.sends <= 1;
     let unsent = matches!(exchange.outcome, Outcome::Unknown { sent: false, .. });
     first && (unsent || matches!(exchange.outcome, Outcome::Retry { .. }))
+}
+
+fn plus(at: Timestamp, more: SignedDuration) -> Timestamp {
+    at.saturating_add(more).unwrap_or(at)
 }
 
 #[cfg(test)]

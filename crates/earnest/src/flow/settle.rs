@@ -126,7 +126,7 @@ pub(super) async fn carry_out(
 ) -> Result<(), FlowError> {
     let missing = || FlowError::Broken(format!("settlement {id} is missing"));
     let settlement = app.store.reader().row::<Settlement>(id)?.ok_or_else(missing)?;
-    if intent.may_send(app.now()) {
+    if paypal::may_send(app, &intent) {
         send(app, intent, &settlement).await
     } else {
         read_back(app, intent, &settlement).await

@@ -45,7 +45,7 @@ pub(super) async fn carry_out_setup(
     intent: Intent,
     id: VaultId,
 ) -> Result<(), FlowError> {
-    if !intent.may_send(app.now()) {
+    if !paypal::may_send(app, &intent) {
         return give_up_setup(app, intent, id).await;
     }
     let request = request_of(&intent, || {
@@ -131,7 +131,7 @@ pub(super) async fn carry_out_token(
         let token = intent.facts.get("setup_token").and_then(|token| token.as_str());
         api::create_payment_token(token.unwrap_or_default(), &intent.key)
     })?;
-    let (claimed, fate, how) = if intent.may_send(app.now()) {
+    let (claimed, fate, how) = if paypal::may_send(app, &intent) {
         let (claimed, exchange) = paypal::send(app, intent.id, &request).await?;
         let fate = fate_of(&exchange, |resource| resource.payment_token().map(token_of));
         (claimed, fate, evidence("answer", &exchange, app.now()))

@@ -18,6 +18,7 @@ mod bad_input;
 mod caps;
 mod cases;
 mod cli;
+mod clocks;
 mod codes;
 mod crash;
 mod csv;

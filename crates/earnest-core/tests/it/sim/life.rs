@@ -368,11 +368,11 @@ impl Life {
         let Purpose::Settlement(id) = intent.purpose else { panic!("{intent:?}") };
         let settlement: Settlement = self.world.row(id);
         let now = self.world.now();
-        if !intent.may_send(now) && self.random.one_in(3) {
+        if !intent.may_send(now, now) && self.random.one_in(3) {
             // Somebody is impatient; PayPal may have forgotten the key.
             assert!(self.world.claim(intent.id).is_err(), "{} was sent again", intent.id);
         }
-        let sends = intent.may_send(now) && (intent.sends == 0 || self.random.one_in(2));
+        let sends = intent.may_send(now, now) && (intent.sends == 0 || self.random.one_in(2));
         let (fence, fate) = if sends {
             let fence = self.world.claim(intent.id).unwrap().fence;
             (fence, self.paypal.send(intent, &self.world, &mut self.random))
