@@ -7,9 +7,9 @@ use earnest_paypal::evidence::{Evidence, refer_to};
 use earnest_paypal::payments::{self, Capture, CaptureStatus, Refund, RefundStatus};
 use earnest_paypal::{Outcome, Resource, orders};
 
-use super::dispute;
 use super::paypal::FlowError;
 use super::settle::{need_capture, read_capture};
+use super::{cash, dispute};
 use crate::app::App;
 
 /// A webhook said that a capture was refunded or reversed. Reads the capture, and notes what has to
@@ -22,7 +22,8 @@ pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<
     let reader = app.store.reader();
     let of = dispute::captured(app, capture_id)?;
     let in_books = of.is_some() || reader.row::<Suspended>(capture_id)?.is_some();
-    if !in_books {
+    let repaid = !in_books && cash::is_repayment(app, capture_id)?;
+    if !in_books && !repaid {
         return Ok(());
     }
     let (capture, _) = need_capture(app, capture_id).await?;
@@ -34,6 +35,9 @@ pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<
             }
             _ => Ok(()),
         };
+    }
+    if repaid {
+        cash::repayment_went_back(app, capture_id).await?;
     }
     tracing::error!(capture = capture_id, owner = ?of.map(|of| of.owner), "money went back at PayPal");
     let named = named.filter(|name| *name != capture_id).map(str::to_owned);

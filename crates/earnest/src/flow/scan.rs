@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::paypal::{FlowError, unless_taken};
-use super::{reconcile, reversal, settle};
+use super::{cash, reconcile, reversal, settle};
 use crate::app::App;
 
 /// Up to when PayPal's records were looked through.
@@ -169,6 +169,10 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
         Ok(!known.items.is_empty() || reader.row::<Suspended>(capture)?.is_some())
     };
     if let (true, Some(capture)) = (row.gave_back(), &row.reference_id) {
+        // It may be no capture, which could be read: the record is enough.
+        if row.state() == RowStatus::Success && cash::is_repayment(app, capture)? {
+            cash::repayment_went_back(app, capture).await?;
+        }
         if ours(capture)? {
             reversal::hinted(app, capture, Some(&row.transaction_id)).await?;
         }

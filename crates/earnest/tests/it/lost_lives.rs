@@ -245,7 +245,7 @@ async fn stranger(world: &World, invoice: &str) {
 }
 
 /// Somebody pays us under these ids.
-async fn pays(world: &World, invoice: &str, custom: Option<&str>, dollars: &str) {
+pub async fn pays(world: &World, invoice: &str, custom: Option<&str>, dollars: &str) {
     let vault = all::<Vault>(world.reader()).remove(0).payment_token;
     let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
     let amount = json!({ "currency_code": "USD", "value": dollars });

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Ran, earnest, run};
 use crate::judge::{all, breaches};
+use crate::lost_lives::pays;
 use crate::world::{Change, World, unchanged};
 
 /// A thousand dollars at PayPal before the books begin.
@@ -56,15 +57,7 @@ async fn settled(world: &World, micros: i64, name: &str) -> String {
 
 /// Somebody pays us without being asked.
 async fn unasked(world: &World, dollars: &str) {
-    let amount = json!({ "currency_code": "USD", "value": dollars });
-    let vault = all::<Vault>(world.reader()).remove(0).payment_token;
-    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
-    let order = json!({
-        "intent": "CAPTURE",
-        "purchase_units": [{ "amount": amount, "invoice_id": format!("x-{dollars}") }],
-        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
-    });
-    world.at_paypal("/v2/checkout/orders", &format!("unasked-{dollars}"), order).await.expect(201);
+    pays(world, &format!("x-{dollars}"), None, dollars).await;
     world.mail().await;
     world.settle_down().await;
 }

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::judge::all;
+use crate::lost_lives::pays;
 use crate::world::World;
 
 /// Ready to spend in large pieces.
@@ -266,15 +267,7 @@ async fn what_no_webhook_told_is_found_in_paypals_records() {
     let silent = Fault::on_event("*", Effect::WebhookNever).always();
     world.sim().set_faults(vec![silent]).unwrap();
     world.refund(&capture, Some(25)).await.expect(201);
-    let unit = json!({ "amount": { "currency_code": "USD", "value": "3.00" }, "invoice_id": "x" });
-    let vault = all::<earnest_core::vault::Vault>(world.reader()).remove(0).payment_token;
-    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
-    let order = json!({
-        "intent": "CAPTURE",
-        "purchase_units": [unit],
-        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
-    });
-    world.at_paypal("/v2/checkout/orders", "unasked", order).await.expect(201);
+    pays(&world, "x", None, "3.00").await;
     for _ in 0..20 {
         world.advance(1_800);
         world.settle_down().await;
@@ -299,15 +292,7 @@ async fn what_could_not_be_asked_is_asked_again() {
     let silent = Fault::on_event("*", Effect::WebhookNever).always();
     let down = Effect::Status { status: 503, retry_after_seconds: None, after: false };
     world.sim().set_faults(vec![silent, Fault::on("captures.get", down).always()]).unwrap();
-    let unit = json!({ "amount": { "currency_code": "USD", "value": "3.00" }, "invoice_id": "x" });
-    let vault = all::<earnest_core::vault::Vault>(world.reader()).remove(0).payment_token;
-    let stored = json!({ "payment_initiator": "MERCHANT", "usage": "SUBSEQUENT" });
-    let order = json!({
-        "intent": "CAPTURE",
-        "purchase_units": [unit],
-        "payment_source": { "paypal": { "vault_id": vault, "stored_credential": stored } },
-    });
-    world.at_paypal("/v2/checkout/orders", "unasked", order).await.expect(201);
+    pays(&world, "x", None, "3.00").await;
     for _ in 0..24 {
         world.advance(1_800);
         world.settle_down().await;
@@ -346,4 +331,46 @@ async fn a_payment_that_went_back_before_it_was_heard_of_leaves_suspense_again()
     }
     assert_eq!(world.totals("suspense").await, "0/5000/0/5000");
     world.assert_sound();
+}
+
+/// An owner pays a debt by a payment that the operator records by hand, and has it back from PayPal: the
+/// debt stands again, whoever tells of it first.
+#[tokio::test]
+async fn a_repayment_that_went_back_is_a_debt_again() {
+    for told in [true, false] {
+        let (world, capture) = captured().await;
+        world.refund(&capture, None).await.expect(201);
+        hear(&world).await;
+        assert_eq!(debt(&world).await, "0/950/0/0");
+        let silent = || vec![Fault::on_event("*", Effect::WebhookNever).always()];
+        world.sim().set_faults(silent()).unwrap();
+        pays(&world, "repays", None, "0.95").await;
+        let rows = world.sim().books().rows;
+        let paid = rows.iter().rfind(|row| row.event_code == "T0003").unwrap();
+        let paid = paid.transaction_id.clone();
+        let fee = "$0.52";
+        let body = json!({ "kind": "repayment", "owner": world.owner_id(), "amount": "$0.95",
+            "fee": fee, "paypal_id": paid });
+        let headers = [("idempotency-key", "repaid")];
+        let path = "/v1/cash-entries";
+        world.call_with("operator", Method::POST, path, Some(body), &headers).await.expect(201);
+        assert_eq!(debt(&world).await, "0/950/0/950");
+        let path = format!("/v1/owners/{}/credit", world.owner_id());
+        let body = Some(json!({ "unfreeze": true }));
+        world.call("operator", Method::PUT, &path, body).await.expect(200);
+        world.sim().set_faults(if told { Vec::new() } else { silent() }).unwrap();
+        world.refund(&paid, None).await.expect(201);
+        hear(&world).await;
+        for _ in 0..20 {
+            world.advance(1_800);
+            world.settle_down().await;
+        }
+        assert_eq!(debt(&world).await, "0/1900/0/950", "told: {told}");
+        assert!(owner(&world).await["frozen"].is_string());
+        assert_eq!(world.totals("suspense").await, "0/950/0/950");
+        let entries = world.get("operator", "/v1/cash-entries").await.expect(200);
+        assert_eq!(entries["data"][0]["void_reason"], "it went back at PayPal");
+        world.assert_sound();
+        world.assert_balanced().await;
+    }
 }
