@@ -462,9 +462,7 @@ impl Unit for AcceptRecords {
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Quarantine>, Stop> {
-        let Some(row) = view.row::<Quarantine>(Quarantine::ID)? else {
-            return Err(Refusal::new(Code::NotFound, "these books were never restored").into());
-        };
+        let row = restored(view)?;
         let mut accepted = row.accepted.clone();
         for id in &self.ids {
             let of = |record: &&Unplaced| record.paypal_id == *id && row.holds();
@@ -502,6 +500,12 @@ impl Unit for AcceptRecords {
     }
 }
 
+/// What is known of the restore.
+fn restored(view: &View) -> Result<&Quarantine, Stop> {
+    let row = view.row::<Quarantine>(Quarantine::ID)?;
+    Ok(row.ok_or_else(|| Refusal::new(Code::NotFound, "these books were never restored"))?)
+}
+
 /// Lifts the quarantine. Lifting what is lifted changes nothing.
 #[derive(Clone, Debug)]
 pub struct Lift {
@@ -524,9 +528,7 @@ impl Unit for Lift {
     }
 
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<Quarantine>, Stop> {
-        let Some(row) = view.row::<Quarantine>(Quarantine::ID)? else {
-            return Err(Refusal::new(Code::NotFound, "these books were never restored").into());
-        };
+        let row = restored(view)?;
         if !row.holds() {
             return Ok(Effects::answer(row.clone()));
         }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use earnest_core::problem::Code;
-use earnest_paypal::Secret;
 use earnest_store::audit::Finding;
 use serde_json::{Value, json};
 
@@ -22,15 +21,9 @@ pub struct Audit {
     /// The folder of the books, or a database file [default: ./earnest-data].
     #[arg(long, env = "EARNEST_DATA", value_name = "FOLDER|FILE")]
     pub data: Option<PathBuf>,
-    /// The PostgreSQL database of the books instead.
-    #[arg(
-        long,
-        env = "EARNEST_DATABASE",
-        hide_env_values = true,
-        value_parser = super::secret,
-        value_name = "URL"
-    )]
-    pub database: Option<Secret>,
+    /// Its database, where it has one.
+    #[command(flatten)]
+    pub database: super::DatabaseFlag,
 }
 
 /// How many breaches are shown beside the first.
@@ -38,7 +31,7 @@ const MOST_SHOWN: usize = 4;
 
 /// Runs the command.
 pub async fn run(command: Audit, style: &Style) -> Ended {
-    let database = command.database.as_ref().map(super::database_url).transpose()?;
+    let database = command.database.url()?;
     let place = super::books_at(database, command.data)?;
     let at = place.clone();
     // The auditor shares nothing between threads, so it lives where it works.

@@ -11,7 +11,6 @@ use clap::Args;
 use earnest_core::problem::Code;
 use earnest_core::reconcile;
 use earnest_core::time::Timestamp;
-use earnest_paypal::Secret;
 use earnest_store::{Apart, Url};
 use serde_json::{Value, json};
 
@@ -30,6 +29,9 @@ pub type Told<T> = Result<T, String>;
 
 /// Shows an agent buying inside limits, one purchase waiting for its owner, one refused, and the tab
 /// settled in one capture.
+///
+/// In a database its books are in a schema of their own, which is removed at the end; name the server
+/// itself, since a pooler does not pass on which schema is meant.
 #[derive(Debug, Args)]
 pub struct Demo {
     /// No pauses between the steps.
@@ -38,16 +40,9 @@ pub struct Demo {
     /// Leave everything running afterwards.
     #[arg(long)]
     pub keep: bool,
-    /// A PostgreSQL database to keep the books in, in a schema of their own that is removed at the
-    /// end. The server itself: a pooler does not pass on which schema is meant.
-    #[arg(
-        long,
-        env = "EARNEST_DATABASE",
-        hide_env_values = true,
-        value_parser = super::secret,
-        value_name = "URL"
-    )]
-    pub database: Option<Secret>,
+    /// Its database, where it has one.
+    #[command(flatten)]
+    pub database: super::DatabaseFlag,
 }
 
 /// Runs the command.
@@ -70,8 +65,8 @@ pub async fn run(command: Demo, style: &Style) -> ExitCode {
 
 /// Plays it, on a database in a schema that is gone afterwards, however it went.
 async fn on_a_stage(command: &Demo, style: &Style, dir: &Path) -> Told<ExitCode> {
-    let Some(said) = &command.database else { return play(command, style, dir, None).await };
-    let url = super::database_url(said).map_err(|why| why.to_string())?;
+    let url = command.database.url().map_err(|why| why.to_string())?;
+    let Some(url) = url else { return play(command, style, dir, None).await };
     let name: String = crate::source::random_token().chars().take(8).collect();
     let name = format!("earnest_demo_{}", name.to_ascii_lowercase().replace('-', "_"));
     let apart = Apart::make(&url, &name).map_err(|why| why.to_string())?;

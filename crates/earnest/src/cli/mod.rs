@@ -171,16 +171,9 @@ pub struct Where {
     /// Where the books are [default: ./earnest-data].
     #[arg(long, env = "EARNEST_DATA", value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// A PostgreSQL database for the books instead, which several nodes may share. Keep its password
-    /// out of flags, which everybody on the machine sees.
-    #[arg(
-        long,
-        env = "EARNEST_DATABASE",
-        hide_env_values = true,
-        value_parser = secret,
-        value_name = "URL"
-    )]
-    pub database: Option<Secret>,
+    /// Its database, where it has one.
+    #[command(flatten)]
+    pub database: DatabaseFlag,
     /// The key-encryption key of secrets at rest.
     #[arg(long, env = "EARNEST_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -203,7 +196,7 @@ impl Where {
             listen: self.listen,
             public_url: self.public_url,
             data: self.data,
-            database: self.database.as_ref().map(database_url).transpose()?,
+            database: self.database.url()?,
             key_file: self.key_file,
             client_id: self.paypal_client_id,
             secret,
@@ -222,13 +215,30 @@ pub fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text))
 }
 
-/// The database that a flag or variable names.
-///
-/// # Errors
-/// [`crate::config::ConfigError`] where it is no address of one.
-pub fn database_url(said: &Secret) -> Result<Url, crate::config::ConfigError> {
-    let read = Url::parse(said.expose());
-    read.map_err(|why| crate::config::ConfigError::Value(format!("--database: {why}")))
+/// Books in a database instead of a file.
+#[derive(Clone, Debug, Default, Args)]
+pub struct DatabaseFlag {
+    /// A PostgreSQL database for the books instead, which several nodes may share. Keep its password
+    /// out of flags, which everybody on the machine sees.
+    #[arg(
+        long,
+        env = "EARNEST_DATABASE",
+        hide_env_values = true,
+        value_parser = secret,
+        value_name = "URL"
+    )]
+    pub database: Option<Secret>,
+}
+
+impl DatabaseFlag {
+    /// The database that the flag or its variable names.
+    ///
+    /// # Errors
+    /// [`crate::config::ConfigError`] where it is no address of one.
+    pub fn url(&self) -> Result<Option<Url>, crate::config::ConfigError> {
+        let read = self.database.as_ref().map(|said| Url::parse(said.expose())).transpose();
+        read.map_err(|why| crate::config::ConfigError::Value(format!("--database: {why}")))
+    }
 }
 
 /// How the log of a command is written: as settings say for `earnest up`, for people otherwise.
