@@ -20,6 +20,12 @@ pub enum Bug {
     IgnoreRollback,
     /// The engine binds a key to a refusal.
     RefusalAsResult,
+    /// The engine commits without waiting for the disk.
+    NoSync,
+    /// The engine remembers a key as used before what it is used for is written.
+    KeyBeforeWrite,
+    /// The engine goes on with the rows it knows when another node has written.
+    IgnoreForeign,
     /// A settlement whose outcome is unknown gives its money back.
     ReleaseOnUnknown,
     /// A capture that waits counts as captured.
@@ -47,6 +53,9 @@ impl Bug {
         Self::RefusalAsResult,
     ];
 
+    /// Those that show only when a disk fails, a machine stops, or another node writes.
+    pub const PLACE: &'static [Self] = &[Self::NoSync, Self::KeyBeforeWrite, Self::IgnoreForeign];
+
     /// Those of the rules.
     pub const RULES: &'static [Self] = &[
         Self::ReleaseOnUnknown,
@@ -67,6 +76,9 @@ impl Bug {
             Self::AnswerBeforeCommit => "answer_before_commit",
             Self::IgnoreRollback => "ignore_rollback",
             Self::RefusalAsResult => "refusal_as_result",
+            Self::NoSync => "no_sync",
+            Self::KeyBeforeWrite => "key_before_write",
+            Self::IgnoreForeign => "ignore_foreign",
             Self::ReleaseOnUnknown => "release_on_unknown",
             Self::CreditOnPending => "credit_on_pending",
             Self::PostAfterRetention => "post_after_retention",
@@ -79,7 +91,8 @@ impl Bug {
 
     /// The bug of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().chain(Self::RULES).copied().find(|bug| bug.as_str() == name)
+        let every = Self::ALL.iter().chain(Self::PLACE).chain(Self::RULES);
+        every.copied().find(|bug| bug.as_str() == name)
     }
 }
 

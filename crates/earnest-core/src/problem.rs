@@ -209,6 +209,7 @@ local_codes! {
     ReceiptInvalid = "receipt_invalid", "The receipt does not verify";
     VerificationFailed = "verification_failed", "The receipt does not verify with those keys";
     BooksUnbalanced = "books_unbalanced", "The books do not add up";
+    BreachFound = "breach_found", "The simulation found what must not be";
     Exists = "exists", "Something is there already";
     Damaged = "damaged", "The backup is not what was written";
     InUse = "in_use", "The data is in use";

@@ -327,6 +327,8 @@ impl<B: Backend> Engine<B> {
                 }
             }
             Foreign::Some(changed) => {
+                #[cfg(feature = "planted")]
+                let changed = crate::planted::unseen(changed);
                 let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
                 for (id, slot) in changed.accounts {
                     let before = self.accounts.insert(id, slot).map(|slot| slot.totals);
@@ -523,6 +525,8 @@ impl<B: Backend> Engine<B> {
             Some(line) => Some(line.clone()),
             None => self.backend.key(*address)?,
         };
+        #[cfg(feature = "planted")]
+        let stored = stored.or_else(|| crate::planted::claimed(*address));
         Ok(match stored {
             None => KeyUse::Fresh,
             Some(line) if line.fingerprint == key.fingerprint => KeyUse::Same { bound: line.bound },
@@ -689,6 +693,8 @@ impl<B: Backend> Engine<B> {
             batch.accounts.insert(id, Slot { no, totals: *totals, last_seq: entry.seq });
         }
         if let (Some(address), Some(line)) = (key, entry.key) {
+            #[cfg(feature = "planted")]
+            crate::planted::claim(address, &line);
             batch.keys.insert(address, line);
         }
         Ok(())

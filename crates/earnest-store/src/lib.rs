@@ -53,7 +53,7 @@ pub use read::{
     Reader, Snapshot, Step, Strain, TrialLine,
 };
 pub use sqlite::{About, about, copy, copy_private, hold_place, moved_away, renew_epoch, schema};
-pub use store::{Clock, Options, Place, Store, WriterLoad, arrive};
+pub use store::{Clock, Options, Place, Rewrite, SimulatedFiles, Store, WriterLoad, arrive};
 pub use sums::{Net, Sums};
 pub use url::Url;
 pub use watches::Changes;

@@ -90,9 +90,33 @@ pub struct Options {
     /// Whether `now` is the clock of the server, where the books are on one: nodes whose clocks
     /// differ then agree.
     pub server_clock: bool,
+    /// No thread of its own: units are carried out by whoever waits for one in
+    /// [`Store::submit_blocking`], or calls [`Store::step`]. For simulations, where the same seed
+    /// must be the same run.
+    pub stepped: bool,
+    /// The file is on a simulated disk; `None` for the system's own.
+    pub files: Option<SimulatedFiles>,
     /// The bug to plant, for tests of tests.
     #[cfg(feature = "planted")]
     pub planted: Option<crate::planted::Bug>,
+}
+
+/// See [`SimulatedFiles::rewrite`].
+pub type Rewrite = Arc<dyn Fn(&Path) -> std::io::Result<()> + Send + Sync>;
+
+/// A disk that somebody simulates, for [`Options::files`]. Nobody is kept out of a file on it.
+#[derive(Clone)]
+pub struct SimulatedFiles {
+    /// The name that its file system is registered under with SQLite (its *VFS*).
+    pub vfs: String,
+    /// Writes a file again as it stands, and syncs it, if it is there.
+    pub rewrite: Rewrite,
+}
+
+impl std::fmt::Debug for SimulatedFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.vfs)
+    }
 }
 
 impl Options {
@@ -131,6 +155,8 @@ impl Options {
             wal_soft_bytes: 32 << 20,
             wal_hard_bytes: 256 << 20,
             server_clock: true,
+            stepped: false,
+            files: None,
             #[cfg(feature = "planted")]
             planted: None,
         }
@@ -145,7 +171,7 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     queue: SyncSender<Message>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<Driver>>,
     reader: Reader,
     head: watch::Receiver<u64>,
     load: Arc<Load>,
@@ -188,6 +214,21 @@ impl Load {
             batches.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Who carries out what is queued.
+enum Driver {
+    Thread(JoinHandle<()>),
+    /// Whoever asks; see [`Options::stepped`].
+    Caller(Box<dyn Stepped>),
+}
+
+/// A writer that takes its turns when it is told to.
+trait Stepped: Send {
+    /// Carries out what is queued, one batch after another.
+    fn work(&mut self);
+    /// Closes the books.
+    fn end(&mut self);
 }
 
 enum Message {
@@ -244,25 +285,33 @@ impl Store {
             cached: options.cached,
             check_lock_order: options.check_lock_order,
         };
+        #[cfg(feature = "planted")]
+        crate::planted::forget();
         let engine = Engine::new(backend, settings).map_err(OpenError::Damaged)?;
         let (queue, messages) = sync_channel(options.queue.max(1));
         let (publish, head) = watch::channel(engine.head().seq);
-        let batch = options.batch.max(1);
-        #[cfg(feature = "planted")]
-        let planted = options.planted;
         let load = Arc::new(Load::default());
-        let (counted, sums, stopped) = (load.clone(), engine.sums(), engine.stopped());
         let shared = engine.follow_every().is_some();
-        let work = move || {
+        let (sums, stopped) = (engine.sums(), engine.stopped());
+        let most = options.batch.max(1);
+        let mut writer =
+            Writer { engine, messages, most, publish, load: load.clone(), stopping: false };
+        let driver = if options.stepped {
+            Driver::Caller(Box::new(writer))
+        } else {
             #[cfg(feature = "planted")]
-            crate::planted::plant(planted);
-            write(engine, &messages, batch, &publish, &counted);
+            let planted = options.planted;
+            let work = move || {
+                #[cfg(feature = "planted")]
+                crate::planted::plant(planted);
+                writer.serve();
+            };
+            let thread = std::thread::Builder::new().name("books".to_owned()).spawn(work);
+            Driver::Thread(thread.map_err(|why| OpenError::Damaged(format!("no thread: {why}")))?)
         };
-        let thread = std::thread::Builder::new().name("books".to_owned()).spawn(work);
-        let writer = thread.map_err(|why| OpenError::Damaged(format!("no thread: {why}")))?;
         Ok(Self(Arc::new(Inner {
             queue,
-            writer: Mutex::new(Some(writer)),
+            writer: Mutex::new(Some(driver)),
             reader,
             head,
             load,
@@ -292,7 +341,14 @@ impl Store {
     /// See [`SubmitError`].
     pub fn submit_blocking<U: Unit>(&self, unit: U) -> Result<U::Answer, SubmitError> {
         let answer = self.queue(unit)?;
+        self.step();
         answer.blocking_recv().unwrap_or(Err(SubmitError::Stopped))
+    }
+
+    /// Carries out what is queued, in this thread, where the books have no writer of their own;
+    /// see [`Options::stepped`]. Otherwise does nothing.
+    pub fn step(&self) {
+        self.0.step();
     }
 
     fn queue<U: Unit>(
@@ -398,6 +454,7 @@ impl Store {
         if self.0.queue.send(Message::Move(to, name, reply)).is_err() {
             return Err(MoveError::Failed("the store was closed".to_owned()));
         }
+        self.step();
         let answer = answer.blocking_recv();
         answer.unwrap_or_else(|_| Err("the writer ended".to_owned())).map_err(MoveError::Failed)
     }
@@ -410,13 +467,28 @@ impl Store {
 }
 
 impl Inner {
+    fn step(&self) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Driver::Caller(writer)) = writer.as_mut() {
+            writer.work();
+        }
+    }
+
     fn close(&self) {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(writer) = writer else { return };
-        // Behind all that is queued already. It only fails when the writer has ended.
-        let _ = self.queue.send(Message::Stop);
-        if writer.thread().id() != std::thread::current().id() {
-            let _ = writer.join();
+        match writer {
+            None => {}
+            Some(Driver::Caller(mut writer)) => {
+                writer.work();
+                writer.end();
+            }
+            Some(Driver::Thread(writer)) => {
+                // Behind all that is queued already. It only fails when the writer has ended.
+                let _ = self.queue.send(Message::Stop);
+                if writer.thread().id() != std::thread::current().id() {
+                    let _ = writer.join();
+                }
+            }
         }
     }
 }
@@ -445,30 +517,39 @@ pub fn arrive(to: &Options) -> Result<(), MoveError> {
 }
 
 /// The writer: takes what is queued, without waiting for more, and carries it out in order.
-fn write<B: Backend>(
-    mut engine: Engine<B>,
-    messages: &Receiver<Message>,
+struct Writer<B> {
+    engine: Engine<B>,
+    messages: Receiver<Message>,
     most: usize,
-    publish: &watch::Sender<u64>,
-    load: &Load,
-) {
-    let mut stop = false;
-    while !stop {
-        let first = match engine.follow_every() {
-            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(often) => messages.recv_timeout(often),
-        };
-        let first = match first {
-            Ok(first) => first,
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                if catch_unwind(AssertUnwindSafe(|| engine.follow())).is_err() {
-                    engine.distrust("the engine panicked");
+    publish: watch::Sender<u64>,
+    load: Arc<Load>,
+    stopping: bool,
+}
+
+impl<B: Backend> Writer<B> {
+    /// Works until it is told to stop, or nobody is left to tell.
+    fn serve(&mut self) {
+        while !self.stopping {
+            let first = match self.engine.follow_every() {
+                None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(often) => self.messages.recv_timeout(often),
+            };
+            match first {
+                Ok(first) => self.batch(first),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    if catch_unwind(AssertUnwindSafe(|| self.engine.follow())).is_err() {
+                        self.engine.distrust("the engine panicked");
+                    }
+                    publish_head(&self.publish, self.engine.head().seq);
                 }
-                publish_head(publish, engine.head().seq);
-                continue;
             }
-        };
+        }
+        self.engine.close();
+    }
+
+    /// Carries out what is queued, up to a bound, beginning with `first`.
+    fn batch(&mut self, first: Message) {
         let mut tasks = Vec::new();
         let mut moving = None;
         let mut next = Some(first);
@@ -476,7 +557,7 @@ fn write<B: Backend>(
             match message {
                 Message::Unit(task) => tasks.push(task),
                 Message::Stop => {
-                    stop = true;
+                    self.stopping = true;
                     break;
                 }
                 // After what came before it; what comes after is told where the books went.
@@ -485,13 +566,14 @@ fn write<B: Backend>(
                     break;
                 }
             }
-            if tasks.len() < most {
-                next = messages.try_recv().ok();
+            if tasks.len() < self.most {
+                next = self.messages.try_recv().ok();
             }
         }
         if !tasks.is_empty() {
-            load.took(tasks.len());
+            self.load.took(tasks.len());
         }
+        let engine = &mut self.engine;
         let whole = AssertUnwindSafe(|| engine.run(&mut tasks));
         if catch_unwind(whole).is_err() {
             // A panic of the engine itself, not of a unit: nothing in memory can be trusted.
@@ -508,9 +590,20 @@ fn write<B: Backend>(
             });
             let _ = reply.send(moved);
         }
-        publish_head(publish, engine.head().seq);
+        publish_head(&self.publish, self.engine.head().seq);
     }
-    engine.close();
+}
+
+impl<B: Backend> Stepped for Writer<B> {
+    fn work(&mut self) {
+        while let Ok(first) = self.messages.try_recv() {
+            self.batch(first);
+        }
+    }
+
+    fn end(&mut self) {
+        self.engine.close();
+    }
 }
 
 fn publish_head(publish: &watch::Sender<u64>, now: u64) {

@@ -2,19 +2,16 @@
 //!
 //! `cargo nextest run -p earnest-core --features planted planted`
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use earnest_core::planted::Bug;
+use earnest_sim::{Plan, run};
 
 use crate::sim;
 
 /// The first seed whose life ends badly.
-fn caught(bug: Option<Bug>, seeds: std::ops::RangeInclusive<u64>) -> Option<(u64, String)> {
-    seeds.into_iter().find_map(|seed| {
-        let life = || sim::live(seed, 300, |options| options.planted = bug);
-        let panic = catch_unwind(AssertUnwindSafe(life)).err()?;
-        let text = panic.downcast_ref::<String>().cloned();
-        Some((seed, text.unwrap_or_else(|| "panicked".to_owned())))
+fn caught(planted: Option<Bug>, mut seeds: std::ops::RangeInclusive<u64>) -> Option<(u64, String)> {
+    seeds.find_map(|seed| {
+        let fallen = run(&Plan { planted, ..sim::quiet(seed) }).err()?;
+        Some((seed, fallen.why))
     })
 }
 

@@ -1,12 +1,13 @@
 //! Opening a database: whose it is, which version, which mode, and that nobody else writes it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::APPLICATION_ID;
-use crate::{OpenError, Options};
+use crate::{OpenError, Options, SimulatedFiles};
 
 /// Numbered from 1; `user_version` says how many were applied. A migration is never changed once
 /// released, only followed by another.
@@ -32,6 +33,7 @@ pub(crate) struct SqliteOptions {
     mode: String,
     epoch: String,
     max_bytes: Option<u64>,
+    pub(crate) files: Option<SimulatedFiles>,
     pub(crate) wal_soft_pages: u64,
     pub(crate) wal_hard_pages: u64,
 }
@@ -54,6 +56,7 @@ impl SqliteOptions {
             mode: options.mode.clone(),
             epoch: options.epoch.clone(),
             max_bytes: options.max_bytes,
+            files: options.files.clone(),
             wal_soft_pages: pages(options.wal_soft_bytes),
             wal_hard_pages: pages(options.wal_hard_bytes.max(options.wal_soft_bytes)),
         }
@@ -67,14 +70,19 @@ pub(crate) fn take_lock(path: &Path) -> Result<File, OpenError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_private_folder(folder).map_err(failed)?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
-    let lock = make_private_file(Path::new(&beside)).map_err(failed)?;
+    let lock = make_private_file(&beside(path, ".lock")).map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
         Err(TryLockError::Error(why)) => Err(failed(why)),
     }
+}
+
+/// The file whose name is longer by `end`.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
 }
 
 /// Opens the writer's connection, making the database where there is none. Gives the epoch too.
@@ -92,10 +100,21 @@ pub(super) fn open_marked(
     options: &SqliteOptions,
 ) -> Result<(Connection, String, bool), OpenError> {
     let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
-    // Made here, so that SQLite does not make it readable to everybody; its companions follow it.
-    make_private_file(path).map_err(|why| failed(why.to_string()))?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(path, flags).map_err(|w| failed(w.to_string()))?;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let log = beside(path, "-wal");
+    let rewritten = match &options.files {
+        None => rewrite(&log),
+        Some(files) => (files.rewrite)(&log),
+    };
+    rewritten.map_err(|why| failed(format!("its log cannot be written again: {why}")))?;
+    match &options.files {
+        // Made here, so that SQLite does not make it readable to everybody; its companions follow
+        // it.
+        None => drop(make_private_file(path).map_err(|why| failed(why.to_string()))?),
+        Some(_) => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+    }
+    let conn = open_in(options.files.as_ref(), path, flags);
+    let mut conn = conn.map_err(|why| failed(why.to_string()))?;
     check_ours(&conn, path)?;
     prepare(&conn, options).map_err(|why| failed(why.to_string()))?;
     migrate(&mut conn, path, options)?;
@@ -108,12 +127,49 @@ pub(super) fn open_marked(
 }
 
 /// Opens a connection that can only read.
-pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn open_reader(
+    files: Option<&SimulatedFiles>,
+    path: &Path,
+) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+    let conn = open_in(files, path, flags)?;
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
+}
+
+/// Opens a connection to a file of the system's, or of another file system of SQLite's.
+fn open_in(
+    files: Option<&SimulatedFiles>,
+    path: &Path,
+    flags: OpenFlags,
+) -> rusqlite::Result<Connection> {
+    match files {
+        None => Connection::open_with_flags(path, flags),
+        Some(files) => Connection::open_with_flags_and_vfs(path, flags, files.vfs.as_str()),
+    }
+}
+
+/// Writes a file again as it reads, and syncs it; nothing where there is none.
+///
+/// A sync that failed has told the system to forget what it was to write: it still reads as
+/// written, and no later sync writes it. Whoever finds a write-ahead log cannot know whether that
+/// happened to it, in this process or in one that ended, and would build on what is not there.
+// INVARIANT: what_is_read_at_the_start_is_on_the_disk
+fn rewrite(path: &Path) -> std::io::Result<()> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let mut file = match opened {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut piece)?;
+        let Some(piece) = piece.get(..read).filter(|piece| !piece.is_empty()) else { break };
+        file.seek_relative(-i64::try_from(read).unwrap_or(0))?;
+        file.write_all(piece)?;
+    }
+    file.sync_all()
 }
 
 /// The latest schema that this version reads.
@@ -124,7 +180,7 @@ pub(crate) fn known_schema() -> i64 {
 /// Opens somebody's database to read it, if it is one of ours.
 pub(crate) fn open_existing(path: &Path) -> Result<Connection, OpenError> {
     let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
-    let conn = open_reader(path).map_err(|why| failed(why.to_string()))?;
+    let conn = open_reader(None, path).map_err(|why| failed(why.to_string()))?;
     if check_ours(&conn, path)? { Ok(conn) } else { Err(OpenError::NotOurs(path.to_owned())) }
 }
 
@@ -155,7 +211,10 @@ fn check_ours(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
 
 fn prepare(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
+    let synchronous = "FULL";
+    #[cfg(feature = "planted")]
+    let synchronous = crate::planted::synchronous(synchronous);
+    conn.pragma_update(None, "synchronous", synchronous)?;
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     // The writer folds the log itself, between batches; see `Sqlite::ready`.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::open::{make_private_file, open_reader, sync_folder_of};
 use super::read::Connected;
-use crate::ReadError;
 use crate::read::{Source, Strain};
+use crate::{ReadError, SimulatedFiles};
 
 /// More would only wait for the same cores.
 const MOST: usize = 16;
 
 pub(crate) struct Pool {
+    files: Option<SimulatedFiles>,
     path: PathBuf,
     state: Mutex<State>,
     freed: Condvar,
@@ -51,7 +52,12 @@ fn unavailable(why: impl std::fmt::Display) -> ReadError {
 
 impl Pool {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, state: Mutex::default(), freed: Condvar::new() }
+        Self::on(None, path)
+    }
+
+    /// As [`Pool::new`], for a file that may be on a simulated disk.
+    pub(crate) fn on(files: Option<SimulatedFiles>, path: PathBuf) -> Self {
+        Self { files, path, state: Mutex::default(), freed: Condvar::new() }
     }
 
     fn lend(&self) -> Result<Lent<'_>, ReadError> {
@@ -69,7 +75,7 @@ impl Pool {
         state.open = state.open.saturating_add(1);
         drop(state);
         let mut lent = Lent { pool: self, connected: None, sound: false };
-        let conn = open_reader(&self.path).map_err(unavailable)?;
+        let conn = open_reader(self.files.as_ref(), &self.path).map_err(unavailable)?;
         lent.connected = Some(Connected::new(conn));
         Ok(lent)
     }
@@ -118,7 +124,8 @@ impl Pool {
             // Only an empty file is overwritten, so nothing of value can be.
             let file = make_private_file(&partial).map_err(|why| why.to_string())?;
             file.set_len(0).map_err(|why| why.to_string())?;
-            let conn = open_reader(&self.path).map_err(|why| why.to_string())?;
+            let conn =
+                open_reader(self.files.as_ref(), &self.path).map_err(|why| why.to_string())?;
             conn.busy_timeout(Duration::from_secs(10)).map_err(|why| why.to_string())?;
             conn.execute("VACUUM INTO ?1", [text]).map_err(|why| why.to_string())?;
             file.sync_all().map_err(|why| why.to_string())?;

@@ -143,7 +143,10 @@ impl Connected {
 
     fn decode(&self, raw: RawEntry) -> Result<LogEntry, ReadError> {
         let at = Timestamp::from_microsecond(raw.at).map_err(ReadError::damaged)?;
-        decode(raw.seq, at, raw.hash, &raw.body, &mut Lookup(self)).map_err(ReadError::damaged)
+        let mut lookup = Lookup { books: self, failed: None };
+        let decoded = decode(raw.seq, at, raw.hash, &raw.body, &mut lookup);
+        // What the disk did not give says nothing of the entry.
+        decoded.map_err(|why| lookup.failed.unwrap_or_else(|| ReadError::damaged(why)))
     }
 }
 
@@ -156,15 +159,25 @@ fn unavailable(why: rusqlite::Error) -> ReadError {
     }
 }
 
-struct Lookup<'a>(&'a Connected);
+struct Lookup<'a> {
+    books: &'a Connected,
+    /// Why a name could not be looked up.
+    failed: Option<ReadError>,
+}
+
+impl Lookup<'_> {
+    fn keep<T>(&mut self, found: Result<T, ReadError>) -> Result<T, String> {
+        found.map_err(|why| self.failed.insert(why).to_string())
+    }
+}
 
 impl Names for Lookup<'_> {
     fn word(&mut self, no: u64) -> Result<Cow<'static, str>, String> {
-        self.0.word(no).map_err(|why| why.to_string())
+        self.keep(self.books.word(no))
     }
 
     fn account(&mut self, no: u64) -> Result<AccountId, String> {
-        self.0.account_of(no).map_err(|why| why.to_string())
+        self.keep(self.books.account_of(no))
     }
 }
 

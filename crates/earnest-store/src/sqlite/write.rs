@@ -44,8 +44,8 @@ pub(crate) struct Sqlite {
     ends: Ends,
     /// Whether the running transaction wrote anything, perhaps words.
     wrote: bool,
-    /// Held as long as this lives.
-    _lock: File,
+    /// Held as long as this lives; a simulated file has no other writer.
+    _lock: Option<File>,
 }
 
 /// The highest ids that were ever written. Ids begin with the time they were made, so a new one is
@@ -93,7 +93,7 @@ struct Wal {
 
 impl Sqlite {
     pub(crate) fn open(path: PathBuf, options: SqliteOptions) -> Result<Self, OpenError> {
-        let lock = take_lock(&path)?;
+        let lock = options.files.is_none().then(|| take_lock(&path)).transpose()?;
         let wal = Wal { pages: Arc::default(), fold_at: options.wal_soft_pages };
         let (writer, epoch) = connect(&path, &options, &wal)?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl Sqlite {
     }
 
     pub(crate) fn reader(&self) -> Reader {
-        Reader(Arc::new(Shelf::Sqlite(Pool::new(self.path.clone()))))
+        Reader(Arc::new(Shelf::Sqlite(Pool::on(self.options.files.clone(), self.path.clone()))))
     }
 
     pub(crate) fn epoch(&self) -> &str {
@@ -181,6 +181,18 @@ impl Connected {
     fn write(&self, sql: &str, params: impl Params) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute(params)?;
         Ok(())
+    }
+
+    /// Commits something that changes nothing, after a COMMIT that failed.
+    ///
+    /// What failed may stand in the write-ahead log all the same, where connections that stayed
+    /// open do not see it and those of the next process will. Written over, it is gone for good.
+    // INVARIANT: a_failed_commit_is_settled_before_anything_is_shown
+    fn settle(&self) -> rusqlite::Result<()> {
+        // Not a row: SQLite does not write one that stays as it is.
+        let name = "user_version";
+        let version: i64 = self.conn.pragma_query_value(None, name, |row| row.get(0))?;
+        self.conn.pragma_update(None, name, version)
     }
 
     fn record(&self, unit: &Recorded<'_>) -> rusqlite::Result<()> {
@@ -446,6 +458,7 @@ impl Backend for Sqlite {
         if self.writer.is_none() {
             let (writer, _) =
                 connect(&self.path, &self.options, &self.wal).map_err(|why| why.to_string())?;
+            writer.settle().map_err(|why| format!("what was in doubt stays so: {why}"))?;
             self.writer = Some(writer);
         }
         let writer = self.writer().map_err(|_| "no connection".to_owned())?;

@@ -10,6 +10,7 @@ mod refusals;
 mod restoring;
 mod selling;
 mod settings;
+mod simulation;
 mod treasurer;
 
 use std::path::{Path, PathBuf};

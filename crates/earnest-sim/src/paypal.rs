@@ -1,28 +1,28 @@
 //! PayPal as a rule may meet it: answers lost before or after the effect, effects that come late,
 //! keys that replay, invoices that are refused twice, captures that wait, amounts that differ.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use earnest_core::id::IntentId;
 use earnest_core::intent::{Charge, Fate, Intent};
 use earnest_core::time::{Timestamp, after};
 
-use super::Random;
+use crate::Random;
 use crate::world::{World, hours, micros};
 
 /// What PayPal knows of a capture.
 #[derive(Clone, Debug)]
-pub struct Capture {
-    pub charge: Charge,
-    pub state: State,
+pub(crate) struct Capture {
+    pub(crate) charge: Charge,
+    pub(crate) state: State,
     /// When it came to be: until then nobody sees it.
-    pub from: Timestamp,
+    pub(crate) from: Timestamp,
     /// Whose request made it.
-    pub intent: IntentId,
+    pub(crate) intent: IntentId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     Completed,
     Pending,
     Denied,
@@ -37,19 +37,24 @@ enum Answer {
 
 /// PayPal, with its own books.
 #[derive(Default)]
-pub struct PayPal {
+pub(crate) struct PayPal {
     /// What was answered under each key, for ever.
-    keys: HashMap<String, Answer>,
+    keys: BTreeMap<String, Answer>,
     /// The capture that carries an invoice id.
-    invoices: HashMap<String, String>,
-    pub captures: HashMap<String, Capture>,
+    invoices: BTreeMap<String, String>,
+    pub(crate) captures: BTreeMap<String, Capture>,
     /// Nothing goes wrong any more.
-    pub healthy: bool,
+    pub(crate) healthy: bool,
 }
 
 impl PayPal {
     /// Takes a request; gives what its sender learns.
-    pub fn send(&mut self, intent: &Intent, world: &World, random: &mut Random) -> Fate<Charge> {
+    pub(crate) fn send(
+        &mut self,
+        intent: &Intent,
+        world: &World,
+        random: &mut Random,
+    ) -> Fate<Charge> {
         if !self.healthy {
             match random.below(20) {
                 0 | 1 => return Fate::NotRun,
@@ -117,7 +122,7 @@ impl PayPal {
     }
 
     /// What a look at a capture says; nothing while it is not there yet.
-    pub fn shown(&self, name: &str, now: Timestamp) -> Option<Fate<Charge>> {
+    pub(crate) fn shown(&self, name: &str, now: Timestamp) -> Option<Fate<Charge>> {
         let capture = self.captures.get(name).filter(|capture| now >= capture.from)?;
         Some(match capture.state {
             State::Completed => Fate::Done(capture.charge.clone()),
@@ -130,7 +135,12 @@ impl PayPal {
     }
 
     /// Reads what carries the invoice; a report is complete three hours after the last send.
-    pub fn read(&self, intent: &Intent, now: Timestamp, random: &mut Random) -> Fate<Charge> {
+    pub(crate) fn read(
+        &self,
+        intent: &Intent,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> Fate<Charge> {
         if !self.healthy && random.below(6) == 0 {
             return Fate::Unknown;
         }
@@ -150,7 +160,7 @@ impl PayPal {
     }
 
     /// What waits is decided.
-    pub fn decide(&mut self, deny: bool) {
+    pub(crate) fn decide(&mut self, deny: bool) {
         let mut waiting: Vec<_> =
             self.captures.values_mut().filter(|c| c.state == State::Pending).collect();
         waiting.sort_by(|a, b| a.charge.paypal_capture.cmp(&b.charge.paypal_capture));
@@ -160,7 +170,7 @@ impl PayPal {
     }
 
     /// What came in and what was taken of it.
-    pub fn books(&self) -> (i64, i64) {
+    pub(crate) fn books(&self) -> (i64, i64) {
         let done = self.captures.values().filter(|c| c.state == State::Completed);
         done.fold((0, 0), |(amount, fee), c| {
             (amount + c.charge.amount.get(), fee + c.charge.fee.get())
