@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
+use crate::dice::{Dice, seed_of_run};
 use crate::process::Installation;
 use crate::world::{PATIENCE, client, fresh_id};
 
@@ -152,12 +152,12 @@ async fn client_life(parties: Parties, seed: u64, me: u64, stop: Arc<AtomicBool>
     let mut dice = Dice::new(seed ^ (me << 32));
     let mut history = Vec::new();
     while !stop.load(Ordering::SeqCst) {
-        let dear = dice.percent(5);
+        let dear = dice.below(100) < 5;
         let price = if dear { PER_CALL_CAP + 1 } else { 1_000 + dice.below(5_000) as i64 };
         let id = format!("c{me}-{}", history.len());
         let mut known = Known { id, price, answer: None, report: None };
         // Some give up at once, the others ask again under the same name until somebody answers.
-        let patient = dice.percent(70);
+        let patient = dice.below(100) < 70;
         loop {
             known.answer = parties.authorize(&known.id, price).await.filter(|it| it.0 != 503);
             if known.answer.is_some() || !patient || stop.load(Ordering::SeqCst) {
@@ -174,7 +174,7 @@ async fn client_life(parties: Parties, seed: u64, me: u64, stop: Arc<AtomicBool>
             };
             if let Some(fate) = fate {
                 let mut outcome = parties.report(voucher, fate).await;
-                if outcome.is_none() && dice.percent(50) && !stop.load(Ordering::SeqCst) {
+                if outcome.is_none() && dice.below(100) < 50 && !stop.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     outcome = parties.report(voucher, fate).await;
                 }
@@ -289,7 +289,7 @@ async fn settle(parties: &Parties, history: &[Known], sim: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_what_was_acknowledged_survives_kills() {
-    let seed = Dice::seed_of_run("kill -9");
+    let seed = seed_of_run("kill -9");
     let mut dice = Dice::new(seed);
     let kills = std::env::var("EARNEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
