@@ -136,6 +136,7 @@ impl Followed {
         assert!(head.seq <= most, "the log ends at {}, and nobody asked past {most}", head.seq);
         let stood = world.read(|reader| reader.entry(self.seq)).map(|logged| logged.hash);
         assert_eq!(stood, self.hash, "entry {} is another one", self.seq);
+        world.place.seen(head.seq);
     }
 
     /// What is stored is what was followed, row by row.

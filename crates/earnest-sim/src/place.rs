@@ -180,6 +180,12 @@ impl Place {
         self.in_flight.get()
     }
 
+    /// The log was seen to end here, and nothing waits for an answer.
+    pub(crate) fn seen(&self, seq: u64) {
+        self.promised.set(seq);
+        self.in_flight.set(0);
+    }
+
     /// How often the power went, and how often a process ended by itself.
     pub(crate) fn stops(&self) -> (u64, u64) {
         (self.power_cuts.get(), self.deaths.get())
@@ -234,7 +240,8 @@ impl Place {
         if self.perilous.get() && self.one_in(150) {
             lose("the request was lost");
         }
-        self.in_flight.set(units);
+        // What was in doubt before is so until somebody has an answer, or all is read again.
+        self.in_flight.set(self.in_flight.get() + units);
     }
 
     /// What was said, if it arrives.
@@ -248,8 +255,7 @@ impl Place {
                 lose(why.to_string());
             }
         }
-        self.promised.set(*store.watch_head().borrow());
-        self.in_flight.set(0);
+        self.seen(*store.watch_head().borrow());
         if self.perilous.get() && self.one_in(150) {
             lose("the answer was lost");
         }

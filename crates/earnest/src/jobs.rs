@@ -54,7 +54,7 @@ type Job = fn(App, CancellationToken) -> BoxFuture<'static, ()>;
 #[rustfmt::skip]
 const JOBS: [(&str, Job); 16] = [
     ("lead", |app, stop| Box::pin(async move { lead::keep(&app, &stop).await })),
-    ("clock", |app, stop| Box::pin(async move { clock(&app, &stop).await })),
+    ("clock", |app, stop| Box::pin(async move { paced(&app, &stop, TICK, tick_once).await })),
     ("expiry", |app, stop| Box::pin(async move { turns(&app, &stop, expire).await })),
     ("treasurer", |app, stop| Box::pin(async move { turns(&app, &stop, treasurer).await })),
     ("receipts", |app, stop| Box::pin(async move { turns(&app, &stop, receipts).await })),
@@ -211,18 +211,6 @@ impl Errand for Deliveries {
     }
 }
 
-async fn clock(app: &App, stop: &CancellationToken) {
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = tick.tick() => {}
-        }
-        led(app, tick_once(app)).await;
-    }
-}
-
 /// The report clock advances by what went by since it was last advanced, so that it goes on where
 /// another node left it.
 async fn tick_once(app: &App) -> Result<(), FlowError> {
@@ -243,7 +231,7 @@ async fn paced<'a, F>(
 }
 
 /// The same on every node.
-async fn everywhere<'a, F>(
+pub(crate) async fn everywhere<'a, F>(
     app: &'a App,
     stop: &CancellationToken,
     every: Duration,

@@ -149,15 +149,10 @@ pub async fn keep(app: &App, stop: &CancellationToken) {
     if !app.store.is_shared() {
         return stop.cancelled().await;
     }
-    let mut turn = tokio::time::interval(ASK);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => {}
-        }
+    let turn = |app| async move {
         ask(app).await;
-    }
+    };
+    crate::jobs::everywhere(app, stop, ASK, turn).await;
 }
 
 /// Leads no more, so that another node need not wait: when everything that leads has ended.
