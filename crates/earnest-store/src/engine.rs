@@ -12,6 +12,8 @@
 //!   unit at fault is alone;
 //! - a COMMIT that fails leaves what is in memory in doubt: it is dropped and read again.
 
+mod touched;
+
 use foldhash::{HashMap, HashSet};
 use std::any::Any;
 use std::borrow::Cow;
@@ -36,6 +38,7 @@ use crate::layer::{Batch, DirtyRow, Slot, UnitBooks};
 use crate::moving::{Copied, Sink, copy_and_compare};
 use crate::watches::Watches;
 use crate::{Clock, Head, SubmitError, Sums};
+use touched::{describe, lowest_rank, only_new};
 
 /// How often a unit may name something new before it is taken for one that never ends.
 const MOST_ROUNDS: usize = 64;
@@ -761,25 +764,6 @@ fn dirty_rows(batch: &Batch, view: &View, puts: Vec<Put>) -> Vec<(RowKey, DirtyR
 fn guarded<T>(of_the_unit: impl FnOnce() -> T) -> Result<T, End> {
     catch_unwind(AssertUnwindSafe(of_the_unit))
         .map_err(|panic| End::Bug(format!("panicked: {}", panic_text(panic.as_ref()))))
-}
-
-/// Leaves what the view has not.
-fn only_new(touches: &mut Touches, view: &View) {
-    touches.rows.retain(|touch| !view.has_row(&touch.key));
-    touches.holds.retain(|id| !view.has_hold(*id));
-    touches.accounts.retain(|id| !view.has_account(*id));
-}
-
-fn lowest_rank(touches: &Touches) -> Option<u8> {
-    let rows = touches.rows.iter().map(|touch| touch.rank);
-    let holds = touches.holds.iter().map(|_| rank::HOLD);
-    let accounts = touches.accounts.iter().map(|_| rank::ACCOUNT);
-    rows.chain(holds).chain(accounts).min()
-}
-
-fn describe(touches: &Touches, lowest: u8) -> String {
-    let row = touches.rows.iter().find(|touch| touch.rank == lowest);
-    row.map_or_else(|| "a hold or account".to_owned(), |touch| format!("row {}", touch.key))
 }
 
 fn settle(tasks: &mut [Box<dyn Task>], ends: Vec<Result<(), SubmitError>>) {

@@ -6,6 +6,7 @@
 //! nothing. What a rule looks for is put together at run time where this file would otherwise
 //! break it.
 
+mod edges;
 mod size;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,55 +15,10 @@ use std::process::Command;
 
 use earnest_core::problem::Code;
 
+use edges::{EDGES, KEPT_TO};
+
 /// The longest a Rust file may be; past it, look for the noun that was missed.
 const MOST_LINES: usize = 800;
-
-/// What each crate may depend on of ours, and what its tests may use besides. `earnest` alone knows
-/// all; the simulator knows nothing of Earnest, so that a wrong field name cannot pass on both
-/// sides.
-const EDGES: &[(&str, &[&str], &[&str])] = &[
-    // Its tests run the rules as everybody does: through the store.
-    ("earnest-core", &[], &["earnest-sim", "earnest-store", "pg-cluster"]),
-    ("earnest-store", &["earnest-core"], &["pg-cluster"]),
-    ("earnest-sim", &["earnest-core", "earnest-store"], &[]),
-    ("earnest-paypal", &["earnest-core"], &["paypal-sim"]),
-    ("earnest-sdk", &["earnest-core"], &[]),
-    ("paypal-sim", &[], &[]),
-    // For tests alone: it ends processes and deletes folders.
-    ("pg-cluster", &[], &[]),
-    (
-        "earnest",
-        &[
-            "earnest-core",
-            "earnest-store",
-            "earnest-sim",
-            "earnest-paypal",
-            "earnest-sdk",
-            "paypal-sim",
-        ],
-        &["pg-cluster"],
-    ),
-];
-
-/// Crates of others that may be known in some places only, and why.
-const KEPT_TO: &[(&str, &[&str], &str)] = &[
-    (
-        "rusqlite",
-        &["earnest-store", "earnest-sdk", "earnest-sim"],
-        "SQL stands in the store and the nonce file; the simulation is a disk under it",
-    ),
-    ("tokio-postgres", &["earnest-store"], "SQL stands in the store"),
-    ("tokio", NOT_CORE, CORE_IS_PURE),
-    ("reqwest", NOT_CORE, CORE_IS_PURE),
-    ("hyper", NOT_CORE, CORE_IS_PURE),
-    ("axum", &["earnest", "earnest-sdk"], "only what serves our own API or a seller's routes"),
-    ("getrandom", NOT_CORE, CORE_IS_PURE),
-    ("tracing", NOT_CORE, CORE_IS_PURE),
-    ("clap", &["earnest"], "one binary"),
-];
-const NOT_CORE: &[&str] =
-    &["earnest", "earnest-store", "earnest-paypal", "earnest-sdk", "paypal-sim"];
-const CORE_IS_PURE: &str = "the rules do no IO and meet no chance";
 
 /// The files of a tree by their path from its root, with `/` between folders. Binary files are not
 /// among them.
