@@ -491,7 +491,12 @@ impl Backend for Sqlite {
         let writer = self.writer()?;
         let sql = "INSERT INTO meta (name, value) VALUES (?1, ?2)";
         let marked = writer.write(sql, [MARK_MOVED, to]).and_then(|()| writer.write("COMMIT", []));
-        marked.map_err(|why| self.fault(&why))
+        marked.map_err(|why| {
+            let fault = self.fault(&why);
+            // As after any COMMIT that failed.
+            self.writer = None;
+            fault
+        })
     }
 
     fn close(&mut self) {
@@ -499,5 +504,65 @@ impl Backend for Sqlite {
             tracing::warn!(why, "the write-ahead log was not folded at the end");
         }
         self.writer = None;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+mod tests {
+    use std::fs;
+    use std::io::{Seek, SeekFrom, Write};
+    use std::path::Path;
+
+    use super::super::open::open_reader;
+    use super::*;
+
+    fn put(conn: &Connection, name: &str) {
+        conn.execute("INSERT INTO meta (name, value) VALUES (?1, '')", [name]).unwrap();
+    }
+
+    fn has(conn: &Connection, name: &str) -> bool {
+        let sql = "SELECT count(*) FROM meta WHERE name = ?1";
+        conn.query_row(sql, [name], |row| row.get::<_, i64>(0)).unwrap() > 0
+    }
+
+    fn log_of(path: &Path) -> PathBuf {
+        path.with_extension("db-wal")
+    }
+
+    /// What a process that starts on these files finds.
+    fn copied(from: &Path, to: &Path) -> Connection {
+        fs::copy(from, to).unwrap();
+        fs::copy(log_of(from), log_of(to)).unwrap();
+        Connection::open(to).unwrap()
+    }
+
+    /// A COMMIT whose sync failed is one whose frames are in the log while no open connection's
+    /// index knows them; here they are written there by hand.
+    #[test]
+    fn a_failed_commit_is_settled_before_anything_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let path = at("books.db");
+        let mut books = Sqlite::open(path.clone(), SqliteOptions::copy("m", "e")).unwrap();
+        put(&books.writer.as_ref().unwrap().conn, "acknowledged");
+        // Somebody reads all the time, so that the log stays when the writer goes.
+        let reader = open_reader(None, &path).unwrap();
+        assert!(has(&reader, "acknowledged"));
+        let elsewhere = copied(&path, &at("twin.db"));
+        put(&elsewhere, "failed");
+        let (log, longer) = (log_of(&path), fs::read(log_of(&at("twin.db"))).unwrap());
+        let length = usize::try_from(fs::metadata(&log).unwrap().len()).unwrap();
+        let mut file = fs::OpenOptions::new().write(true).open(&log).unwrap();
+        file.seek(SeekFrom::End(0)).unwrap();
+        file.write_all(longer.get(length..).unwrap()).unwrap();
+        assert!(has(&copied(&path, &at("before.db")), "failed"), "nothing is in doubt");
+
+        books.writer = None;
+        books.recover().unwrap();
+        assert!(!has(&reader, "failed"));
+        let next = copied(&path, &at("after.db"));
+        assert!(has(&next, "acknowledged"));
+        assert!(!has(&next, "failed"), "it was not shown, and comes back all the same");
     }
 }

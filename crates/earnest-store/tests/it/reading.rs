@@ -1,7 +1,7 @@
 //! What readers see: pages without holes, histories that walk back, events in order.
 
 use earnest_core::ledger::Account;
-use earnest_store::{Cursor, Step, Store};
+use earnest_store::{Cursor, ReadError, Step, Store};
 
 use crate::world::{self, Bought, Buy, Deposit, Finish, chain, credit, earned, micros};
 
@@ -223,4 +223,26 @@ fn sums_and_load_are_those_of_the_books() {
     check(&sqlite);
     sqlite.close();
     check(&world::sqlite(folder.path()));
+}
+
+/// A name that the disk does not give says nothing of the entry that has it: the whole place is in
+/// trouble, and the unit that asked may ask again. A missing table stands for the failing disk.
+#[test]
+fn a_name_that_cannot_be_read_is_no_damage_of_the_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = world::options(folder.path());
+    let earnest_store::Place::File(path) = options.place.clone() else { unreachable!() };
+    let store = Store::open(options).unwrap();
+    fill(&store);
+    for table in ["words", "accounts"] {
+        let rename = |from: &str, to: &str| {
+            let conn = rusqlite::Connection::open(&path).unwrap();
+            conn.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
+        };
+        rename(table, "away");
+        let read = store.reader().entry(5);
+        assert!(matches!(read, Err(ReadError::Unavailable(_))), "{table}: {read:?}");
+        rename("away", table);
+    }
+    assert_eq!(store.reader().entry(5).unwrap().unwrap().entry.seq, 5);
 }
