@@ -145,7 +145,7 @@ impl Client {
     }
 
     /// As [`Client::ahead`]; asks PayPal first where it told nothing so far, or our clock was set
-    /// since. `None` where PayPal cannot be asked, or does not say.
+    /// since. Where it does not answer then, what it told last stays; `None` where it never told.
     pub async fn ask_ahead(&self) -> Option<SignedDuration> {
         if self.inner.heard.is_stale() {
             // Whatever it answers, it says when.
