@@ -184,7 +184,7 @@ impl Figures {
         to.register("http_requests", "Requests by route pattern and class of status", self.requests.clone());
         to.register("paypal_request_duration_seconds", "How long PayPal calls took, by operation", self.paypal_seconds.clone());
         to.register("paypal_requests", "PayPal calls by operation and what their answers mean", self.paypal_outcomes.clone());
-        to.register("paypal_clock_ahead_seconds", "How far PayPal's clock is ahead of ours, as its last answer told; 0 before any", self.paypal_ahead.clone());
+        to.register("paypal_clock_ahead_seconds", "How far PayPal's clock is ahead of ours, as its last answer told", self.paypal_ahead.clone());
         to.register("ledger_imbalance_micros", "By how much debits and credits differ; 0 unless the books are broken", self.imbalance.clone());
         to.register("accounts_micros", "What all accounts of a class hold, debits less credits", self.accounts.clone());
         to.register("tab_outstanding_micros", "What all tabs owe", self.outstanding.clone());
