@@ -59,6 +59,7 @@ pub mod strain;
 pub mod suspense;
 pub mod tab;
 pub mod time;
+pub mod tool_name;
 pub mod treasurer;
 pub mod unit;
 pub mod vault;

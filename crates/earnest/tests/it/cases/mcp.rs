@@ -1,5 +1,5 @@
-//! Cases at the door for MCP. MCPI-14 (names that providers give their tools) concerns names that
-//! nobody publishes here yet: Earnest's own tools are all there are.
+//! Cases at the door for MCP. MCPI-14 (names that providers give their tools) is a rule, tested where
+//! it stands, in `earnest-core`'s `tool_name.rs`.
 
 use serde_json::{Value, json};
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use earnest_core::tool_name::ToolName;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -23,6 +24,10 @@ async fn the_tools_are_those_of_the_snapshot_in_its_order() {
     assert_eq!(first, snapshot(), "{}", serde_json::to_string_pretty(&first).unwrap());
     let again = mcp.rpc_2026("tools/list", json!({}), json!({})).await.expect(200);
     assert_eq!(again["result"]["tools"], first, "the same in both eras");
+    for tool in first.as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        assert_eq!(ToolName::published(name).unwrap().as_str(), name, "every model takes it");
+    }
 }
 
 #[tokio::test]
