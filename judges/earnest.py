@@ -110,6 +110,28 @@ class Tally:
         sys.exit(0 if self.failed == 0 and self.passed > 0 else 1)
 
 
+def stat(pid):
+    """The parent of a process and when it began, by which it is known from a later one of its id."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1]), fields[19]
+
+
+def descendants(root):
+    """Processes below one, by id, with when each began."""
+    every = {int(pid): stat(pid) for pid in os.listdir("/proc") if pid.isdigit()}
+    found, parents = {}, [root]
+    while parents:
+        parent = parents.pop()
+        children = {pid: one[1] for pid, one in every.items() if one and one[0] == parent}
+        found.update(children)
+        parents.extend(children)
+    return found
+
+
 class Programs(contextlib.AbstractContextManager):
     """Programs that run beside the judge. The last one started ends first."""
 
@@ -146,6 +168,7 @@ class Programs(contextlib.AbstractContextManager):
     def __exit__(self, kind, *_):
         while self._running:
             name, process, log = self._running.pop()
+            below = descendants(process.pid)
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
@@ -156,6 +179,11 @@ class Programs(contextlib.AbstractContextManager):
             # without ending that.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            # What it put into a session of its own is none of that: those are named one by one.
+            for pid, began in below.items():
+                with contextlib.suppress(ProcessLookupError):
+                    if stat(pid) and stat(pid)[1] == began:
+                        os.kill(pid, signal.SIGKILL)
             process.wait()
             log.close()
             if kind:
