@@ -59,6 +59,9 @@ pub struct CashEntry {
     /// Taken back: it counts for nothing any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub voided: Option<Voided>,
+    /// Whether PayPal still has it, to be asked; none once that is known, or was asked for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
     /// What was recorded under this id before, and taken back, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<CashEntry>,
@@ -78,7 +81,17 @@ pub struct Voided {
     pub next_at: Option<Timestamp>,
 }
 
-/// How often PayPal is asked what an entry was that was taken back: over about a day.
+/// That a repayment has to be read at PayPal: what went back of it before it was recorded, no webhook
+/// tells any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// How often PayPal was asked.
+    pub looks: u32,
+    /// When to ask next.
+    pub next_at: Timestamp,
+}
+
+/// How often PayPal is asked what an entry is: over about a day.
 const MAX_LOOKS: u32 = 30;
 
 impl CashEntry {
@@ -143,8 +156,11 @@ impl Record for CashEntry {
     }
     fn lists(&self) -> Vec<ListEntry> {
         let mut lists = vec![ListEntry::timed("cash_entries", "", self.at)];
-        if let Some(next) = self.voided.as_ref().and_then(|voided| voided.next_at) {
-            lists.push(ListEntry::new("cash_entries.voided", "", stamp(next)));
+        if let Some(voided) = &self.voided {
+            let next = voided.next_at.map(stamp);
+            lists.extend(next.map(|next| ListEntry::new("cash_entries.voided", "", next)));
+        } else if let Some(check) = self.check {
+            lists.push(ListEntry::new("cash_entries.unread", "", stamp(check.next_at)));
         }
         lists
     }
@@ -267,6 +283,7 @@ impl Unit for RecordCash {
             at: now,
             gave_back: None,
             voided: None,
+            check: None,
             earlier,
         };
         let legs = entry.legs()?;
@@ -276,7 +293,9 @@ impl Unit for RecordCash {
         let id = entry.chain(ChainKind::Cash, entry.earlier.len());
         effects.op(Op::Move { id, cause, legs });
         tell(&mut effects, "cash.recorded", &entry);
-        effects.put(entry)?;
+        let check = Check { looks: 0, next_at: now };
+        let check = (self.kind == CashKind::Repayment).then_some(check);
+        effects.put(CashEntry { check, ..entry })?;
         Ok(effects)
     }
 }
@@ -289,7 +308,7 @@ fn tell<A>(effects: &mut Effects<A>, kind: &str, entry: &CashEntry) {
 }
 
 /// Takes back what was recorded by hand, by a transfer the other way; once. What it brought must
-/// still be there. The debt of a repayment stands again, and its owner is frozen until the operator
+/// still be there, unless PayPal took it. The debt of a repayment stands again, and its owner is frozen until the operator
 /// lifts that.
 ///
 /// What PayPal has under the id may be booked as what it is afterwards: a capture is asked for, a
@@ -304,7 +323,10 @@ pub struct VoidCash {
     pub gave_back: Option<String>,
     /// Why.
     pub reason: String,
-    /// The operator's name for this one wish.
+    /// Whether it went back at PayPal. That is no wish of the operator's but what happened, so it is
+    /// recorded whatever the books hold: what PayPal took is read next, and booked as well.
+    pub went_back: bool,
+    /// The name for this one wish.
     pub key: Key,
 }
 
@@ -379,7 +401,7 @@ impl Unit for VoidCash {
         });
         // What it brought is still there: PayPal may know it as something else, and what was taken
         // out meanwhile has to be taken back first.
-        if entry.kind != CashKind::Withdrawal {
+        if entry.kind != CashKind::Withdrawal && !self.went_back {
             covered(view, entry.amount_micros.saturating_sub(entry.fee_micros), Micros::ZERO)?;
         }
         let mut effects = Effects::answer(entry.clone());
@@ -408,16 +430,17 @@ impl Unit for VoidCash {
     }
 }
 
-/// Records that PayPal was asked what an entry was that was taken back.
+/// Records that PayPal was asked about an entry: what it was, where it was taken back; else whether it
+/// still has it.
 #[derive(Clone, Debug)]
-pub struct LookedVoided {
+pub struct LookedCash {
     /// PayPal's id of it.
     pub paypal_id: String,
     /// Whether that is known now.
     pub known: bool,
 }
 
-impl Unit for LookedVoided {
+impl Unit for LookedCash {
     type Answer = ();
 
     fn name(&self) -> &'static str {
@@ -433,10 +456,19 @@ impl Unit for LookedVoided {
     fn decide(&self, view: &View, now: Timestamp) -> Result<Effects<()>, Stop> {
         let mut effects = Effects::answer(());
         let mut entry = view.need::<CashEntry>(&self.paypal_id)?.clone();
-        let Some(voided) = &mut entry.voided else { return Ok(effects) };
-        voided.looks = voided.looks.saturating_add(1);
-        let over = self.known || voided.looks >= MAX_LOOKS;
-        voided.next_at = (!over).then(|| after(now, reversal::pause_seconds(voided.looks)));
+        let next = |looks: &mut u32| {
+            *looks = looks.saturating_add(1);
+            let over = self.known || *looks >= MAX_LOOKS;
+            (!over).then(|| after(now, reversal::pause_seconds(*looks)))
+        };
+        match (&mut entry.voided, &mut entry.check) {
+            (Some(voided), _) => voided.next_at = next(&mut voided.looks),
+            (None, Some(check)) => match next(&mut check.looks) {
+                Some(next_at) => check.next_at = next_at,
+                None => entry.check = None,
+            },
+            (None, None) => return Ok(effects),
+        }
         effects.put(entry)?;
         Ok(effects)
     }

@@ -235,15 +235,15 @@ impl Record for Disputed {
 pub struct Concerned {
     /// The settlement that it paid, and its owner.
     pub of: Option<Captured>,
-    /// For whom something of it was cleared out of suspense.
-    pub cleared_for: Vec<OwnerId>,
+    /// Whose else it is: for whom something of it was cleared out of suspense, or who repaid a debt by it.
+    pub paid_by: Vec<OwnerId>,
 }
 
 impl Concerned {
     /// Every owner, once.
     fn owners(&self) -> BTreeSet<OwnerId> {
         let of = self.of.map(|of| of.owner);
-        of.into_iter().chain(self.cleared_for.iter().copied()).collect()
+        of.into_iter().chain(self.paid_by.iter().copied()).collect()
     }
 
     fn touch(&self, touches: &mut Touches, capture: &str) {

@@ -420,6 +420,7 @@ pub async fn reversals(app: &App) -> Result<(), FlowError> {
 pub async fn records(app: &App) -> Result<(), FlowError> {
     lost::read_pending(app).await?;
     cash::read_voided(app).await?;
+    cash::read_recorded(app).await?;
     dispute::read_open(app).await?;
     if import::look(app).await? { Ok(()) } else { scan::look(app).await }
 }

@@ -21,7 +21,7 @@ fn captured(world: &World) -> Settlement {
 
 fn whose(of: &Settlement) -> Concerned {
     let of = Captured { intent: of.intent, settlement: of.id, owner: of.owner };
-    Concerned { of: Some(of), cleared_for: Vec::new() }
+    Concerned { of: Some(of), paid_by: Vec::new() }
 }
 
 fn tell(world: &World, of: &Settlement, id: &str, stage: Stage, amount: i64) -> bool {

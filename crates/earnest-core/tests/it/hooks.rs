@@ -70,6 +70,22 @@ fn what_ended_is_kept_as_long_as_is_set_and_never_made_anew() {
     });
 }
 
+/// A node that reads on from where it was long ago, though another led meanwhile.
+#[test]
+fn what_lies_before_the_remembered_place_is_told_no_more() {
+    each(|world| {
+        let made = world.run(hook(world, "https://a.example/")).unwrap();
+        let told = |seq| Delivery::new(made.id, "e1", (seq, 0), "x", world.now());
+        world.run(FanOut { seq: 7, deliveries: Vec::new(), most_waiting: 10 }).unwrap();
+        let rows = [told(7), told(8)];
+        world.run(FanOut { seq: 8, deliveries: rows.to_vec(), most_waiting: 10 }).unwrap();
+        let reader = world.store.reader();
+        let known = rows.map(|row| reader.row::<Delivery>(row.id).unwrap().is_some());
+        assert_eq!(known, [false, true]);
+        assert_eq!(world.row::<Hook>(made.id).waiting, 1);
+    });
+}
+
 #[test]
 fn a_webhook_is_made_once_under_a_key() {
     each(|world| {

@@ -95,7 +95,7 @@ fn sound() -> (Rows, Fold) {
         let (paypal_id, amount) = (id.to_owned(), micros(amount));
         let whose =
             Captured { intent: settlement.intent, settlement: settlement.id, owner: back.owner };
-        let whose = Concerned { of: Some(whose), cleared_for: Vec::new() };
+        let whose = Concerned { of: Some(whose), paid_by: Vec::new() };
         let of = Some(("ABOVE".to_owned(), whose));
         world.run(BookWithheld { paypal_id, way, amount, reference: None, of }).unwrap();
     }

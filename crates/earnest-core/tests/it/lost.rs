@@ -330,6 +330,7 @@ fn a_lost_capture_that_was_recorded_by_hand_has_one_effect() {
             owner: None,
             gave_back: None,
             reason: "it was a capture of ours".to_owned(),
+            went_back: false,
             key: cash::key("void", "x"),
         };
         world.run(void).unwrap();

@@ -2,7 +2,7 @@
 //! record may be booked as what it is.
 
 use earnest_core::admin::SetCredit;
-use earnest_core::cash::{CashEntry, CashKind, LookedVoided, RecordCash, VoidCash};
+use earnest_core::cash::{CashEntry, CashKind, LookedCash, RecordCash, VoidCash};
 use earnest_core::id::OwnerId;
 use earnest_core::intent::Fate;
 use earnest_core::ledger::Account;
@@ -24,6 +24,7 @@ fn void(world: &World, id: &str, name: &str) -> Result<CashEntry, SubmitError> {
         owner: row.as_ref().and_then(|row| row.owner),
         gave_back: row.and_then(|row| row.gave_back),
         reason: "it was something else".to_owned(),
+        went_back: false,
         key: Key { family: "cash_void", ..key(name, id) },
     })
 }
@@ -151,6 +152,62 @@ fn a_void_takes_no_cash_that_is_not_there() {
     });
 }
 
+/// What PayPal took back is no wish: it is taken back though the cash is gone, once, whoever does it.
+#[test]
+fn a_repayment_that_went_back_waits_for_no_cash() {
+    each(|world| {
+        let (buyer, _, _) = in_debt(world, 400_000);
+        let owner = Some(buyer.owner);
+        let debt = || world.totals(Account::OwnerDebt(buyer.owner).usd()).collectible().get();
+        deposit(world, "FEES", 520_000);
+        world.run(entry(CashKind::Repayment, "PAID", 400_000, owner)).unwrap();
+        world.run(entry(CashKind::Withdrawal, "OUT", 400_000, None)).unwrap();
+        assert_eq!(debt(), 0);
+        let back = |name: &str| VoidCash {
+            paypal_id: "PAID".to_owned(),
+            owner,
+            gave_back: None,
+            reason: "it went back at PayPal".to_owned(),
+            went_back: true,
+            key: Key { family: "cash_void", ..key(name, "PAID") },
+        };
+        world.run(back("a")).unwrap();
+        assert_eq!(debt(), 400_000);
+        assert!(world.row::<Owner>(buyer.owner).frozen.is_some());
+        assert_eq!(refusal(world.run(back("b"))), "state_conflict");
+        assert_eq!(refusal(void(world, "PAID", "c")), "state_conflict");
+        assert_eq!(debt(), 400_000);
+        world.check();
+    });
+}
+
+/// PayPal is asked about a repayment until it is known whether it still has it; about nothing else.
+#[test]
+fn a_repayment_is_asked_about_since_it_was_recorded() {
+    each(|world| {
+        let (buyer, _, _) = in_debt(world, 400_000);
+        let owner = Some(buyer.owner);
+        let asked = || {
+            let list = "cash_entries.unread";
+            let page = world.store.reader().list::<CashEntry>(list, "", None, 10, false).unwrap();
+            page.items.into_iter().map(|row| row.paypal_id).collect::<Vec<_>>()
+        };
+        deposit(world, "FEES", 520_000);
+        world.run(entry(CashKind::Repayment, "ONE", 100_000, owner)).unwrap();
+        world.run(entry(CashKind::Repayment, "TWO", 100_000, owner)).unwrap();
+        assert_eq!(asked(), ["ONE", "TWO"]);
+        let looked = |id: &str, known| LookedCash { paypal_id: id.to_owned(), known };
+        world.run(looked("ONE", true)).unwrap();
+        world.run(looked("TWO", false)).unwrap();
+        assert_eq!(asked(), ["TWO"]);
+        for _ in 0..40 {
+            world.run(looked("TWO", false)).unwrap();
+        }
+        assert_eq!(asked(), [""; 0]);
+        world.check();
+    });
+}
+
 /// A capture of ours that was taken for a deposit: its settlement waits, and ends on it once the
 /// deposit is taken back; never on both.
 #[test]
@@ -184,7 +241,7 @@ fn what_was_voided_is_booked_as_what_it_is() {
         assert!(world.row::<CashEntry>("CAP2").voided.is_some(), "the history stays");
         // Asked about until it is known what it is.
         let paypal_id = "CAP2".to_owned();
-        world.run(LookedVoided { paypal_id, known: true }).unwrap();
+        world.run(LookedCash { paypal_id, known: true }).unwrap();
         assert_eq!(asked_about(world), 0);
     });
 }
@@ -205,7 +262,7 @@ fn a_strangers_payment_is_booked_after_the_void_and_only_then() {
         let mut looks = 0;
         while asked_about(world) > 0 {
             let paypal_id = "STRANGER".to_owned();
-            world.run(LookedVoided { paypal_id, known: false }).unwrap();
+            world.run(LookedCash { paypal_id, known: false }).unwrap();
             looks += 1;
             assert!(looks <= 40);
         }
@@ -235,6 +292,7 @@ fn a_refund_is_booked_after_the_void_and_only_then() {
             owner: None,
             gave_back: None,
             reason: "stale".to_owned(),
+            went_back: false,
             key: Key { family: "cash_void", ..key("stale", "R1") },
         };
         assert_eq!(refusal(world.run(stale)), "state_conflict");

@@ -19,7 +19,7 @@ impl Life {
             return "nothing to dispute".to_owned();
         };
         let of = Captured { intent: one.intent, settlement: one.id, owner: one.owner };
-        let whose = Concerned { of: Some(of), cleared_for: Vec::new() };
+        let whose = Concerned { of: Some(of), paid_by: Vec::new() };
         let stage = *random.pick(&[Stage::Open, Stage::Open, Stage::Won, Stage::Lost]).unwrap();
         let lifts = random.one_in(2);
         let id = format!("PP-D-{}", random.below(2));

@@ -242,6 +242,8 @@ pub async fn record(
     let key = key(&headers, "cash", &parts)?;
     let unit = RecordCash { paypal_id: body.paypal_id, kind: body.kind, owner, amount, fee, key };
     let entry = app.store.submit(unit).await?;
+    // A repayment is read at PayPal: some of it may have gone back before.
+    app.wake.notify();
     Ok((StatusCode::CREATED, axum::Json(show_entry(&entry))))
 }
 
@@ -275,7 +277,8 @@ pub async fn void(
     let row = app.store.reader().row::<CashEntry>(&paypal_id)?.ok_or_else(not_here)?;
     let key = key(&headers, "cash_void", &[paypal_id.clone(), body.reason.clone()])?;
     let (owner, gave_back, reason) = (row.owner, row.gave_back, body.reason);
-    let entry = app.store.submit(VoidCash { paypal_id, owner, gave_back, reason, key }).await?;
+    let unit = VoidCash { paypal_id, owner, gave_back, reason, went_back: false, key };
+    let entry = app.store.submit(unit).await?;
     app.wake.notify();
     Ok(axum::Json(show_entry(&entry)))
 }

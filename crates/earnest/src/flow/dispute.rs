@@ -15,7 +15,7 @@ use earnest_paypal::{Outcome, Resource};
 use earnest_store::ReadError;
 
 use super::paypal::FlowError;
-use super::{lost, reversal};
+use super::{cash, lost, reversal};
 use crate::app::App;
 
 /// How many disputed captures one turn reads again.
@@ -42,11 +42,13 @@ pub(super) fn captured(app: &App, capture: &str) -> Result<Option<Captured>, Rea
 pub(super) fn concerned(app: &App, capture: &str) -> Result<Option<Concerned>, ReadError> {
     let of = captured(app, capture)?;
     let suspended = app.store.reader().row::<Suspended>(capture)?;
-    if of.is_none() && suspended.is_none() {
+    let repaid = cash::repayment(app, capture)?;
+    if of.is_none() && suspended.is_none() && repaid.is_none() {
         return Ok(None);
     }
-    let cleared = suspended.iter().flat_map(|row| &row.cleared);
-    Ok(Some(Concerned { of, cleared_for: cleared.map(|one| one.owner).collect() }))
+    let cleared = suspended.iter().flat_map(|row| &row.cleared).map(|one| one.owner);
+    let repaid_by = repaid.and_then(|entry| entry.owner);
+    Ok(Some(Concerned { of, paid_by: cleared.chain(repaid_by).collect() }))
 }
 
 /// The disputed capture of ours that a hold or its release refers to: by its own id, or by that of the

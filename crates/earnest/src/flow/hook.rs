@@ -103,7 +103,8 @@ pub async fn clear(app: &App) -> Result<(), FlowError> {
 }
 
 /// Looks through what the log got since the last time, and makes deliveries of what endpoints want.
-/// `read` is how far this process has looked; a restart begins at the place that is remembered.
+/// `read` is how far this process has looked; a restart, and a node that leads again after another
+/// did, begins at the place that is remembered.
 ///
 /// # Errors
 /// [`FlowError`]; nothing is lost, the next turn looks again.
@@ -115,7 +116,7 @@ pub async fn fan_out(app: &App, read: &mut Option<u64>) -> Result<(), FlowError>
     let hooks = active(app)?;
     let Some(oldest) = hooks.iter().map(|hook| hook.since).min() else { return Ok(()) };
     let kept = reader.row::<HookCursor>(HookCursor::ID)?.map_or(0, |row| row.seq);
-    let mut at = read.unwrap_or(kept).max(oldest);
+    let mut at = read.unwrap_or(0).max(kept).max(oldest);
     let most_waiting = app.settings.webhook_waiting;
     let fan = |seq, deliveries| FanOut { seq, deliveries, most_waiting };
     loop {

@@ -22,7 +22,7 @@ pub async fn hinted(app: &App, capture_id: &str, named: Option<&str>) -> Result<
     let reader = app.store.reader();
     let of = dispute::captured(app, capture_id)?;
     let in_books = of.is_some() || reader.row::<Suspended>(capture_id)?.is_some();
-    let repaid = !in_books && cash::is_repayment(app, capture_id)?;
+    let repaid = !in_books && cash::repayment(app, capture_id)?.is_some();
     if !in_books && !repaid {
         return Ok(());
     }

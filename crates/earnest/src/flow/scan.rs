@@ -170,7 +170,7 @@ pub(super) async fn take(app: &App, row: &TransactionRow) -> Result<(), FlowErro
     };
     if let (true, Some(capture)) = (row.gave_back(), &row.reference_id) {
         // It may be no capture, which could be read: the record is enough.
-        if row.state() == RowStatus::Success && cash::is_repayment(app, capture)? {
+        if row.state() == RowStatus::Success && cash::repayment(app, capture)?.is_some() {
             cash::repayment_went_back(app, capture).await?;
         }
         if ours(capture)? {

@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::judge::all;
+use crate::lost_lives::pays;
 use crate::world::World;
 
 /// One tab of $0.95, captured: PayPal's id of that.
@@ -98,6 +99,44 @@ async fn a_dispute_freezes_its_owner_at_once_and_counts_while_it_lasts() {
     assert_eq!(world.totals("disputes").await, "0/600/0/600");
     world.authorize(quote("/a"), "again").await.expect(201);
     world.assert_sound();
+}
+
+/// An owner pays a debt, and disputes that payment: frozen as for any other, before anything goes back.
+#[tokio::test]
+async fn a_dispute_about_a_repayment_freezes_who_repaid() {
+    for readable in [true, false] {
+        let (world, capture) = captured().await;
+        world.refund(&capture, None).await.expect(201);
+        hear(&world).await;
+        let silent = Fault::on_event("*", Effect::WebhookNever).always();
+        world.sim().set_faults(vec![silent]).unwrap();
+        pays(&world, "repays", None, "0.95").await;
+        let rows = world.sim().books().rows;
+        let paid = rows.iter().rfind(|row| row.event_code == "T0003").unwrap();
+        let paid = paid.transaction_id.clone();
+        let body = json!({ "kind": "repayment", "owner": world.owner_id(), "amount": "$0.95",
+            "fee": "$0.52", "paypal_id": paid });
+        let headers = [("idempotency-key", "repaid")];
+        let path = "/v1/cash-entries";
+        world.call_with("operator", Method::POST, path, Some(body), &headers).await.expect(201);
+        thaw(&world).await;
+        if readable {
+            world.sim().set_faults(Vec::new()).unwrap();
+        }
+        let case = world.sim().dispute(&paid, None, true).unwrap();
+        hear(&world).await;
+        if !readable {
+            // Only PayPal's records tell what it withholds.
+            hours(&world, 8).await;
+        }
+        assert!(owner(&world).await.0, "readable: {readable}");
+        assert!(world.sim().resolve(&case, Favour::Buyer));
+        hear(&world).await;
+        hours(&world, 12).await;
+        let debt = format!("owner:{}:debt", world.owner_id());
+        assert_eq!(world.totals(&debt).await, "0/1900/0/950", "readable: {readable}");
+        world.assert_sound();
+    }
 }
 
 /// Doubled and turned round, and one that was never PayPal's: one alarm, and what is true is read.

@@ -333,44 +333,135 @@ async fn a_payment_that_went_back_before_it_was_heard_of_leaves_suspense_again()
     world.assert_sound();
 }
 
+/// An owner in debt pays at PayPal, told by no webhook: PayPal's id of the payment.
+async fn owner_in_debt_pays() -> (World, String) {
+    let (world, capture) = captured().await;
+    world.refund(&capture, None).await.expect(201);
+    hear(&world).await;
+    assert_eq!(debt(&world).await, "0/950/0/0");
+    world.sim().set_faults(silent()).unwrap();
+    pays(&world, "repays", None, "0.95").await;
+    let rows = world.sim().books().rows;
+    let paid = rows.iter().rfind(|row| row.event_code == "T0003").unwrap();
+    (world, paid.transaction_id.clone())
+}
+
+fn silent() -> Vec<Fault> {
+    vec![Fault::on_event("*", Effect::WebhookNever).always()]
+}
+
+/// The operator records a payment of $0.95 as a repayment, and trusts the owner again.
+async fn record_repayment(world: &World, paid: &str, key: &str) {
+    let body = json!({ "kind": "repayment", "owner": world.owner_id(), "amount": "$0.95",
+        "fee": "$0.52", "paypal_id": paid });
+    enter(world, body, key).await;
+    let path = format!("/v1/owners/{}/credit", world.owner_id());
+    let body = Some(json!({ "unfreeze": true }));
+    world.call("operator", Method::PUT, &path, body).await.expect(200);
+}
+
+async fn enter(world: &World, body: Value, key: &str) {
+    let headers = [("idempotency-key", key)];
+    let path = "/v1/cash-entries";
+    world.call_with("operator", Method::POST, path, Some(body), &headers).await.expect(201);
+}
+
+async fn void(world: &World, paid: &str, key: &str) -> crate::world::Answer {
+    let path = format!("/v1/cash-entries/{paid}/void");
+    let body = Some(json!({ "reason": "it was a mistake" }));
+    let headers = [("idempotency-key", key)];
+    world.call_with("operator", Method::POST, &path, body, &headers).await
+}
+
+async fn half_days(world: &World, many: usize) {
+    for _ in 0..many * 24 {
+        world.advance(1_800);
+        world.settle_down().await;
+    }
+}
+
+/// How each entry that was recorded by hand ended.
+async fn voided(world: &World) -> Value {
+    let entries = world.get("operator", "/v1/cash-entries").await.expect(200);
+    entries["data"][0]["void_reason"].clone()
+}
+
 /// An owner pays a debt by a payment that the operator records by hand, and has it back from PayPal: the
-/// debt stands again, whoever tells of it first.
+/// debt stands again, whoever tells of it first, and whatever the books hold by then.
 #[tokio::test]
 async fn a_repayment_that_went_back_is_a_debt_again() {
-    for told in [true, false] {
-        let (world, capture) = captured().await;
-        world.refund(&capture, None).await.expect(201);
-        hear(&world).await;
-        assert_eq!(debt(&world).await, "0/950/0/0");
-        let silent = || vec![Fault::on_event("*", Effect::WebhookNever).always()];
-        world.sim().set_faults(silent()).unwrap();
-        pays(&world, "repays", None, "0.95").await;
-        let rows = world.sim().books().rows;
-        let paid = rows.iter().rfind(|row| row.event_code == "T0003").unwrap();
-        let paid = paid.transaction_id.clone();
-        let fee = "$0.52";
-        let body = json!({ "kind": "repayment", "owner": world.owner_id(), "amount": "$0.95",
-            "fee": fee, "paypal_id": paid });
-        let headers = [("idempotency-key", "repaid")];
-        let path = "/v1/cash-entries";
-        world.call_with("operator", Method::POST, path, Some(body), &headers).await.expect(201);
+    for (told, cents) in [(true, None), (false, None), (true, Some(40))] {
+        let (world, paid) = owner_in_debt_pays().await;
+        record_repayment(&world, &paid, "repaid").await;
         assert_eq!(debt(&world).await, "0/950/0/950");
-        let path = format!("/v1/owners/{}/credit", world.owner_id());
-        let body = Some(json!({ "unfreeze": true }));
-        world.call("operator", Method::PUT, &path, body).await.expect(200);
+        half_days(&world, 1).await;
+        assert!(owner(&world).await["frozen"].is_null(), "it is still there");
         world.sim().set_faults(if told { Vec::new() } else { silent() }).unwrap();
-        world.refund(&paid, None).await.expect(201);
+        world.refund(&paid, cents).await.expect(201);
         hear(&world).await;
-        for _ in 0..20 {
-            world.advance(1_800);
-            world.settle_down().await;
-        }
-        assert_eq!(debt(&world).await, "0/1900/0/950", "told: {told}");
+        half_days(&world, 1).await;
+        assert_eq!(debt(&world).await, "0/1900/0/950", "told: {told}, {cents:?}");
         assert!(owner(&world).await["frozen"].is_string());
-        assert_eq!(world.totals("suspense").await, "0/950/0/950");
-        let entries = world.get("operator", "/v1/cash-entries").await.expect(200);
-        assert_eq!(entries["data"][0]["void_reason"], "it went back at PayPal");
+        let back = cents.unwrap_or(95) * 10;
+        assert_eq!(world.totals("suspense").await, format!("0/{back}/0/950"));
+        assert_eq!(voided(&world).await, "it went back at PayPal");
         world.assert_sound();
         world.assert_balanced().await;
     }
+}
+
+/// The books hold less than it brought: what PayPal took back is taken back all the same.
+#[tokio::test]
+async fn a_repayment_that_went_back_waits_for_no_cash() {
+    let (world, paid) = owner_in_debt_pays().await;
+    record_repayment(&world, &paid, "repaid").await;
+    assert_eq!(world.totals("paypal_cash").await, "0/1900/0/1990");
+    world.sim().set_faults(Vec::new()).unwrap();
+    world.refund(&paid, None).await.expect(201);
+    hear(&world).await;
+    assert_eq!(debt(&world).await, "0/1900/0/950");
+    assert!(owner(&world).await["frozen"].is_string());
+    assert_eq!(voided(&world).await, "it went back at PayPal");
+    world.assert_sound();
+}
+
+/// It went back, told by nobody, before anybody recorded it: PayPal is asked as soon as it is.
+#[tokio::test]
+async fn a_repayment_that_was_gone_when_it_was_recorded_is_a_debt_again() {
+    let (world, paid) = owner_in_debt_pays().await;
+    world.refund(&paid, None).await.expect(201);
+    record_repayment(&world, &paid, "repaid").await;
+    assert_eq!(debt(&world).await, "0/950/0/950");
+    world.settle_down().await;
+    assert_eq!(debt(&world).await, "0/1900/0/950");
+    assert!(owner(&world).await["frozen"].is_string());
+    assert_eq!(voided(&world).await, "it went back at PayPal");
+    world.assert_sound();
+}
+
+/// Taken back by hand and recorded once more, while PayPal has it; then it goes back. An operator who
+/// takes it back as well comes too late, and is told so.
+#[tokio::test]
+async fn a_repayment_recorded_once_more_goes_back_once() {
+    let (world, paid) = owner_in_debt_pays().await;
+    record_repayment(&world, &paid, "repaid").await;
+    half_days(&world, 1).await;
+    void(&world, &paid, "v1").await.expect(200);
+    record_repayment(&world, &paid, "repaid-again").await;
+    assert_eq!(debt(&world).await, "0/1900/0/1900");
+    world.sim().set_faults(Vec::new()).unwrap();
+    world.refund(&paid, None).await.expect(201);
+    hear(&world).await;
+    half_days(&world, 1).await;
+    assert_eq!(debt(&world).await, "0/2850/0/1900");
+    assert_eq!(voided(&world).await, "it went back at PayPal");
+    assert_eq!(void(&world, &paid, "v2").await.refusal(), "state_conflict");
+    // In suspense it is a payment like any other, and no repayment once more.
+    let body = json!({ "kind": "repayment", "owner": world.owner_id(), "amount": "$0.95",
+        "paypal_id": paid });
+    let headers = [("idempotency-key", "third")];
+    let path = "/v1/cash-entries";
+    let again = world.call_with("operator", Method::POST, path, Some(body), &headers).await;
+    assert_eq!(again.refusal(), "state_conflict");
+    world.assert_sound();
 }
