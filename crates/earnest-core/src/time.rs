@@ -97,7 +97,12 @@ impl fmt::Display for Zone {
 
 /// `at` plus a number of seconds, held at the ends of what a timestamp can say.
 pub fn after(at: Timestamp, seconds: i64) -> Timestamp {
-    at.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(at)
+    plus(at, SignedDuration::from_secs(seconds))
+}
+
+/// `at` plus a duration, held at the ends of what a timestamp can say.
+pub fn plus(at: Timestamp, more: SignedDuration) -> Timestamp {
+    at.saturating_add(more).unwrap_or(at)
 }
 
 /// Whole seconds from `from` to `to`; negative when `to` is earlier.

@@ -14,7 +14,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use crate::auth::{AuthError, Stale, Token, Tokens};
-use crate::clock::{Clock, Heard};
+use crate::clock::{Clock, ClockUnknown, Heard};
 use crate::config::{Config, ConfigError, Mode, Timeouts};
 use crate::outcome::{self, Exchange, Outcome, Wait};
 use crate::request::{Method, Request};
@@ -145,13 +145,16 @@ impl Client {
     }
 
     /// As [`Client::ahead`]; asks PayPal first where it told nothing so far, or our clock was set
-    /// since. Where it does not answer then, what it told last stays; `None` where it never told.
-    pub async fn ask_ahead(&self) -> Option<SignedDuration> {
+    /// since. `None` where it never told.
+    ///
+    /// # Errors
+    /// [`ClockUnknown`] where our clock was set and PayPal does not tell the time now.
+    pub async fn ask_ahead(&self) -> Result<Option<SignedDuration>, ClockUnknown> {
         if self.inner.heard.is_stale() {
             // Whatever it answers, it says when.
             self.inner.tokens.again().await;
         }
-        self.ahead()
+        self.inner.heard.sure()
     }
 
     /// Which PayPal this is.

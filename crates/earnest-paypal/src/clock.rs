@@ -26,6 +26,12 @@ struct Told {
     at: Instant,
 }
 
+/// Our clock was set since PayPal last told the time, and PayPal does not tell it now: what it told
+/// says nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("our clock was set, and PayPal does not tell the time now")]
+pub struct ClockUnknown;
+
 /// How PayPal's clock stands to ours.
 #[derive(Default)]
 pub(crate) struct Heard {
@@ -53,6 +59,17 @@ impl Heard {
     /// How far PayPal's clock is ahead of ours, as its last answer told.
     pub(crate) fn ahead(&self) -> Option<SignedDuration> {
         self.lock().map(|told| told.theirs.duration_since(told.ours))
+    }
+
+    /// How far PayPal's clock is ahead, where what it told still says so; `None` where it never told.
+    ///
+    /// # Errors
+    /// [`ClockUnknown`].
+    pub(crate) fn sure(&self) -> Result<Option<SignedDuration>, ClockUnknown> {
+        match self.ahead() {
+            Some(_) if self.is_stale() => Err(ClockUnknown),
+            ahead => Ok(ahead),
+        }
     }
 
     /// Whether PayPal has to be asked: it never told, or our clock was set since (it went by more or
@@ -87,6 +104,7 @@ mod tests {
         let seconds = move || clock.load(Ordering::SeqCst);
         heard.go_by(Arc::new(move || Timestamp::from_second(seconds()).unwrap()));
         assert!(heard.is_stale() && heard.ahead().is_none(), "PayPal told nothing so far");
+        assert_eq!(heard.sure(), Ok(None));
         let mut headers = HeaderMap::new();
         heard.hear(&headers);
         headers.insert(DATE, HeaderValue::from_static("soon"));
@@ -99,6 +117,9 @@ mod tests {
         assert!(!heard.is_stale(), "wrong, and known to be");
         ours.fetch_add(7_200, Ordering::SeqCst);
         assert!(heard.is_stale(), "set");
+        assert_eq!(heard.sure(), Err(ClockUnknown));
+        heard.hear(&HeaderMap::new());
+        assert_eq!(heard.sure(), Err(ClockUnknown), "an answer without a date tells nothing");
         heard.hear(&headers);
         assert_eq!(heard.ahead(), Some(SignedDuration::ZERO));
         assert!(!heard.is_stale());

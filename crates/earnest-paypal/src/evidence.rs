@@ -9,7 +9,7 @@
 //! Times of ours are looked for as they are and as PayPal's clock shows them now ([`crate::clock`]):
 //! a clock of ours that is wrong makes the span longer, not another one.
 
-use earnest_core::time::{SignedDuration, Timestamp};
+use earnest_core::time::{SignedDuration, Timestamp, plus};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -156,7 +156,10 @@ async fn ask(
     last_sent: Timestamp,
     now: Timestamp,
 ) -> Evidence {
-    let ahead = client.ask_ahead().await.unwrap_or_default();
+    let Ok(ahead) = client.ask_ahead().await else {
+        return Evidence::NotYet { until: plus(now, ASK_AGAIN) };
+    };
+    let ahead = ahead.unwrap_or_default();
     let both = |at: Timestamp| if ahead.abs() > SAME { plus(at, ahead) } else { at };
     let (first_sent, last_sent) =
         (first_sent.min(both(first_sent)), last_sent.max(both(last_sent)));
@@ -199,10 +202,6 @@ async fn ask(
 /// Whether PayPal's clock stands otherwise to ours than it did: then it was looked in another span.
 fn strays(client: &Client, before: SignedDuration) -> bool {
     client.ahead().is_some_and(|ahead| ahead.saturating_sub(before).abs() > SAME)
-}
-
-fn plus(at: Timestamp, more: SignedDuration) -> Timestamp {
-    at.saturating_add(more).unwrap_or(at)
 }
 
 fn unreadable(why: &str) -> Evidence {

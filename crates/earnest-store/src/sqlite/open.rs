@@ -101,6 +101,9 @@ pub(super) fn open_marked(
 ) -> Result<(Connection, String, bool), OpenError> {
     let failed = |why: String| OpenError::Failed { path: path.to_owned(), why };
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if options.files.is_none() {
+        refuse_others(path)?;
+    }
     let log = beside(path, "-wal");
     let rewritten = match &options.files {
         None => rewrite(&log),
@@ -175,6 +178,19 @@ fn rewrite(path: &Path) -> std::io::Result<()> {
 /// The latest schema that this version reads.
 pub(crate) fn known_schema() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Refuses somebody else's database before anything of it is written. What cannot be told from here is
+/// told once it is open to be written.
+fn refuse_others(path: &Path) -> Result<(), OpenError> {
+    if !fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+        return Ok(());
+    }
+    let checked = open_reader(None, path).map(|conn| check_ours(&conn, path));
+    match checked {
+        Ok(Err(refused @ OpenError::NotOurs(_))) => Err(refused),
+        _ => Ok(()),
+    }
 }
 
 /// Opens somebody's database to read it, if it is one of ours.

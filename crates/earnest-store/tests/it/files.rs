@@ -71,6 +71,29 @@ fn a_file_of_something_else_is_left_alone() {
     assert_eq!(mode, "delete");
 }
 
+/// One that is in use: its log is not even written again as it is, which its owner may be writing.
+#[test]
+fn a_log_of_something_else_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("books.db");
+    let theirs = rusqlite::Connection::open(&path).unwrap();
+    theirs.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).unwrap();
+    theirs.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)").unwrap();
+    let log = folder.path().join("books.db-wal");
+    let long_ago = std::time::UNIX_EPOCH;
+    let written = || [&path, &log].map(|path| fs::metadata(path).unwrap().modified().unwrap());
+    for path in [&path, &log] {
+        fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+    }
+    let bytes = || [&path, &log].map(|path| fs::read(path).unwrap());
+    let before = bytes();
+    assert!(matches!(refused(world::options(folder.path())), OpenError::NotOurs(_)));
+    assert_eq!(written(), [long_ago; 2]);
+    assert!(bytes() == before);
+    let count: i64 = theirs.query_row("SELECT count(*) FROM theirs", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1);
+}
+
 #[test]
 fn a_later_schema_is_refused() {
     let folder = tempfile::tempdir().unwrap();

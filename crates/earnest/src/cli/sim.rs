@@ -39,23 +39,28 @@ pub struct Run {
     #[arg(long, default_value_t = 1, conflicts_with = "seeds")]
     pub seed: u64,
     /// How many seeds, counted up.
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "seeds", value_parser = some)]
     pub count: u64,
     /// From the first seed up to, and without, the second.
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Range<u64>>,
     /// How much is done in each life before it has to drain.
-    #[arg(long, default_value_t = STEPS, value_name = "N")]
+    #[arg(long, default_value_t = STEPS, value_name = "N", value_parser = some)]
     pub steps: u64,
     /// `disk`, `nodes` or `quiet`; each seed has its own unless this says otherwise.
     #[arg(long, value_parser = arrangement)]
     pub arrangement: Option<Arrangement>,
     /// How many lives at once.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = some)]
     pub jobs: u64,
     /// Tell every step.
     #[arg(long)]
     pub trace: bool,
+}
+
+fn some(text: &str) -> Result<u64, String> {
+    let number = text.parse().map_err(|_| format!("`{text}` is not a whole number"))?;
+    if number == 0 { Err("none would show nothing".to_owned()) } else { Ok(number) }
 }
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
@@ -104,8 +109,14 @@ async fn run_paypal(Paypal { listen }: Paypal, style: &Style) -> Ended {
 
 /// Every seed in turn, several at once if asked; the first that falls ends it.
 fn run_seeds(command: &Run, style: &Style) -> Ended {
-    let counted = command.seed..command.seed.saturating_add(command.count);
-    let seeds = command.seeds.clone().unwrap_or(counted);
+    let counted = || {
+        let end = command.seed.checked_add(command.count)?;
+        Some(command.seed..end)
+    };
+    let seeds = command.seeds.clone().or_else(counted).ok_or_else(|| {
+        let why = format!("there are no {} seeds from {} on", command.count, command.seed);
+        Failure::usage(why)
+    })?;
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(None);
     let is_over = || failed.lock().map_or(true, |failed| failed.is_some());
@@ -123,7 +134,7 @@ fn run_seeds(command: &Run, style: &Style) -> Ended {
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..command.jobs.max(1) {
+        for _ in 1..command.jobs {
             scope.spawn(work);
         }
         work();

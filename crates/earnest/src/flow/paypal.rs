@@ -5,7 +5,7 @@ use std::time::Duration;
 use earnest_core::id::IntentId;
 use earnest_core::intent::{Claim, Claimed, Evidence, Intent, Purpose};
 use earnest_core::problem::{Code, Refusal};
-use earnest_core::time::{SignedDuration, Timestamp};
+use earnest_core::time::{Timestamp, plus};
 use earnest_paypal::{BuildError, Exchange, Outcome, Request};
 use earnest_store::{ReadError, SubmitError};
 use serde_json::json;
@@ -91,8 +91,9 @@ pub async fn claim(app: &App, intent: IntentId) -> Result<Claimed, FlowError> {
 }
 
 /// Takes the right to act, commits the time of sending, and sends: unless so much time went by in
-/// between that somebody else may have the right by then. What was not sent for that is told as any
-/// other request that never left.
+/// between that somebody else may have the right by then, or PayPal's time is not known (our clock was
+/// set, and PayPal does not answer). What was not sent for that is told as any other request that
+/// never left.
 ///
 /// # Errors
 /// As [`claim`].
@@ -105,11 +106,12 @@ pub async fn send(
     let text = serde_json::to_string(request);
     let text = text.map_err(|why| FlowError::Broken(why.to_string()))?;
     // Known before the claim: what is written down is when PayPal gets it, by PayPal's clock.
-    let there = app.paypal.ask_ahead().await.map(|ahead| plus(app.now(), ahead));
+    let asked = app.paypal.ask_ahead().await;
+    let there = asked.ok().flatten().map(|ahead| plus(app.now(), ahead));
     let right = Right::ask(app, LEASE_SECONDS);
     let written = (text, hex::encode(request.body_sha256()));
     let claimed = claim_for(app, intent, Some(written), there).await?;
-    let exchange = app.paypal.send_while(request, || right.lasts(app, LEFT)).await;
+    let exchange = app.paypal.send_while(request, || asked.is_ok() && right.lasts(app, LEFT)).await;
     Ok((claimed, exchange))
 }
 
@@ -162,10 +164,6 @@ pub fn certainly_not_run(claimed: &Claimed, exchange: &Exchange) -> bool {
     let first = claimed.intent.sends <= 1;
     let unsent = matches!(exchange.outcome, Outcome::Unknown { sent: false, .. });
     first && (unsent || matches!(exchange.outcome, Outcome::Retry { .. }))
-}
-
-fn plus(at: Timestamp, more: SignedDuration) -> Timestamp {
-    at.saturating_add(more).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -76,6 +76,11 @@ async fn a_wrong_clock_proves_no_charge_absent() {
                 off.store(0, Ordering::SeqCst);
             } else if by > 24 * HOUR {
                 // It waits for as long as it is wrong.
+                for _ in 0..24 {
+                    world.advance(HOUR);
+                    earnest::jobs::intents(&world.earnest.app).await.unwrap();
+                }
+                assert_eq!(settlement_intent(&world).state, IntentState::Unknown);
                 continue;
             }
             let waits = if set_again && by > 24 * HOUR { by } else { 0 };
@@ -91,6 +96,40 @@ async fn a_wrong_clock_proves_no_charge_absent() {
             world.assert_balanced().await;
         }
     }
+}
+
+/// Our clock was set, and PayPal tells nobody the time: nothing is charged before it does, though the
+/// token at hand would still do.
+#[tokio::test]
+async fn nothing_is_charged_while_paypals_time_is_not_known() {
+    let (off, change) = off();
+    let world = World::ready_but(&change).await;
+    world.policy("owner", serde_json::json!({})).await;
+    world.spend(950_000, "one").await;
+    let tab = world.tab().await["id"].as_str().unwrap().to_owned();
+    world.sim().add_fault(Fault::on("oauth.token", Effect::DropBefore).always()).unwrap();
+    off.store(2 * HOUR, Ordering::SeqCst);
+    let path = format!("/v1/tabs/{tab}/settle");
+    let headers = [("idempotency-key", "s-1")];
+    world.call_with("owner", Method::POST, &path, None, &headers).await.expect(202);
+    let asked = |world: &World, operation: &str| {
+        let calls = world.sim().journal();
+        calls.iter().filter(|call| call.operation == Some(operation)).count()
+    };
+    let before = asked(&world, "oauth.token");
+    for _ in 0..3 {
+        earnest::jobs::intents(&world.earnest.app).await.unwrap();
+        world.advance(600);
+    }
+    assert_eq!(asked(&world, "orders.create"), 0);
+    assert!(asked(&world, "oauth.token") > before, "it was asked");
+    world.sim().set_faults(Vec::new()).unwrap();
+    until_known(&world).await;
+    world.settle_down().await;
+    let states: Vec<SettlementState> =
+        all::<Settlement>(world.reader()).iter().map(|row| row.state).collect();
+    assert_eq!((states, asked(&world, "orders.create")), (vec![SettlementState::Captured], 1));
+    world.assert_sound();
 }
 
 /// PayPal keeps a key for six hours of its own. By a clock that was ahead when it was sent first, and

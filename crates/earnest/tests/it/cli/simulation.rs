@@ -28,5 +28,18 @@ async fn a_seed_is_a_run() {
     assert_eq!(digests.len(), 2);
     let told = String::from_utf8(once.stdout).unwrap();
     assert_eq!(digests.iter().filter(|digest| told.contains(*digest)).count(), 1);
-    assert_eq!(run(&["--seeds", "5..3"]).await.status.code(), Some(2));
+    let last = u64::MAX.to_string();
+    let none: [&[&str]; 6] = [
+        &["--seeds", "5..3"],
+        &["--seeds", "5..5"],
+        &["--count", "0"],
+        &["--jobs", "0"],
+        &["--seed", &last, "--count", "2"],
+        &["--count", "-1"],
+    ];
+    for arguments in none {
+        let ended = run(arguments).await;
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(ended.stdout, b"", "{arguments:?}");
+    }
 }
