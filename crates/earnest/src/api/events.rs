@@ -73,6 +73,7 @@ pub async fn stream(
         headers,
         ready: begin.reset.into_iter().collect(),
         beat: tokio::time::interval(app.heartbeat),
+        era: None,
         app,
     };
     // Its first tick is at once; the others come at their time, whatever else is told.
@@ -128,9 +129,22 @@ struct Telling {
     listener: Listener,
     ready: std::collections::VecDeque<Event>,
     beat: tokio::time::Interval,
+    /// Under which era of the keys the credential was last found good.
+    era: Option<u64>,
 }
 
 impl Telling {
+    /// Whether the credential is still good, asked where it may not be: keys changed, or it is a
+    /// browser's. Whatever takes a credential away is an entry of the log, which comes here.
+    fn may_go_on(&mut self) -> bool {
+        let era = self.app.key_era();
+        if self.era == Some(era) && self.headers.contains_key(header::AUTHORIZATION) {
+            return true;
+        }
+        self.era = Some(era);
+        still_live(&self.app, &self.headers)
+    }
+
     fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
         futures_util::stream::unfold(self, |mut told| async move {
             let event = told.next().await?;
@@ -147,11 +161,16 @@ impl Telling {
             tokio::select! {
                 () = self.app.stopping.cancelled() => return None,
                 seen = self.listener.next() => match seen {
-                    Ok(seen) => if let Err(error) = self.take(&seen) {
-                        // Whoever listens comes again from the last one, and misses none.
-                        tracing::error!(%error, "a stream of events ends: one cannot be written");
-                        return None;
-                    },
+                    Ok(seen) => {
+                        if !self.may_go_on() {
+                            return None;
+                        }
+                        if let Err(error) = self.take(&seen) {
+                            // Whoever listens comes again from the last one, and misses none.
+                            tracing::error!(%error, "a stream of events ends: one cannot be written");
+                            return None;
+                        }
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "a stream of events ends: the books cannot be read");
                         return None;

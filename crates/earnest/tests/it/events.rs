@@ -39,7 +39,7 @@ impl Listening {
     }
 
     /// The next message; `None` when the stream has ended.
-    async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<Message> {
         loop {
             if let Some((message, rest)) = self.text.split_once("\n\n") {
                 let message = read(message);
@@ -215,22 +215,33 @@ async fn a_place_that_is_gone_is_a_reset() {
     }
 }
 
+/// No heartbeat that a stream could end by.
+pub fn silent() -> crate::world::Change {
+    Arc::new(|start| start.heartbeat = Some(Duration::from_hours(24)))
+}
+
 #[tokio::test]
-async fn a_stream_ends_with_its_key_and_with_earnest() {
+async fn a_stream_says_that_it_is_alive() {
     let change: crate::world::Change =
         Arc::new(|start| start.heartbeat = Some(Duration::from_millis(20)));
     let world = World::ready_but(&change).await;
+    let mut stream = listen(&world, "owner", "", None).await;
+    for _ in 0..3 {
+        assert!(stream.next().await.unwrap().comment);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_key_and_with_earnest() {
+    let world = World::ready_but(&silent()).await;
     let agent = world.agent_id();
     let made = world.post("owner", &format!("/v1/agents/{agent}/keys"), json!({})).await;
     let made = made.expect(201);
     let key = made["key"].as_str().unwrap().to_owned();
     let mut stream = Listening::begin(&world.earnest.url(), &key, "", None).await;
-    assert!(stream.next().await.unwrap().comment, "it says that it is alive");
     let path = format!("/v1/agents/{agent}/keys/{}", made["id"].as_str().unwrap());
     world.call("owner", Method::DELETE, &path, None).await.expect(200);
-    while let Some(message) = stream.next().await {
-        assert!(message.comment, "{message:?}");
-    }
+    assert!(stream.next().await.is_none(), "it ends at once");
     let mut stream = listen(&world, "owner", "", None).await;
     world.earnest.app.stopping.cancel();
     while let Some(message) = stream.next().await {

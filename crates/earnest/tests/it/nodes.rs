@@ -430,6 +430,18 @@ async fn a_revoked_key_changes_nothing_at_any_node() {
     }
 }
 
+/// A stream at one node ends with a key that is revoked at the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_key_wherever_that_is_revoked() {
+    let [one, other] = World::nodes([unchanged(), crate::events::silent()]).await;
+    let path = format!("/v1/agents/{}/keys", one.agent_id());
+    let made = one.post("owner", &path, json!({})).await.expect(201);
+    let key = made["key"].as_str().unwrap();
+    let mut stream = Listening::begin(&other.earnest.url(), key, "", None).await;
+    revoke(&one, made["id"].as_str().unwrap()).await;
+    assert!(stream.next().await.is_none(), "it ends at once");
+}
+
 /// INVARIANT: a_voucher_is_signed_by_the_key_of_its_moment.
 ///
 /// A key that may be known to somebody is replaced at one node: the next voucher of the other is
