@@ -314,8 +314,12 @@ pub async fn look(app: &App) -> Result<(), FlowError> {
 }
 
 fn log_failed(what: &str, id: &(dyn std::fmt::Display + Sync), result: Result<(), FlowError>) {
-    if let Err(error) = result {
-        tracing::error!(%id, %error, "{what} failed, and is tried again");
+    match result {
+        Ok(()) => {}
+        Err(error) if lead::is_passed(&error) => {
+            tracing::info!(%id, "{what} is left to the node that leads now");
+        }
+        Err(error) => tracing::error!(%id, %error, "{what} failed, and is tried again"),
     }
 }
 

@@ -181,7 +181,24 @@ pub async fn one_by_one<T>(app: &App, work: impl Future<Output = T>) -> T {
         }
         tokio::time::sleep(START_ASK).await;
     }
-    let done = work.await;
+    let done = while_held(app, work).await;
     give_back(app, START).await;
     done
+}
+
+/// Asks for the lease again while the work goes on: it may wait for a PayPal that answers late.
+async fn while_held<T>(app: &App, work: impl Future<Output = T>) -> T {
+    let mut ask = tokio::time::interval(ASK);
+    ask.reset();
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ask.tick() => {
+                if let Err(error) = app.store.submit(claim(app, START)).await {
+                    tracing::warn!(%error, "the lease of the start was not renewed");
+                }
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::panic, reason = "a test without its database has failed, and must say why")]
 #![forbid(unsafe_code)]
 
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -308,6 +309,41 @@ impl Schema {
     /// Runs a statement beside the books and gives the lines of the answer.
     pub fn sql(&self, statement: &str) -> Vec<String> {
         psql(&self.url, statement)
+    }
+}
+
+impl Schema {
+    /// A session of somebody's who goes by this name, and does what it is told.
+    pub fn session(&self, name: &str) -> Session {
+        let url = self.url.replace('?', &format!("?application_name={name}&"));
+        let mut psql = Command::new(tool("psql"));
+        psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", &url]);
+        psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let psql = psql.spawn().unwrap_or_else(|why| panic!("psql: {why}"));
+        Session { psql }
+    }
+}
+
+/// A session that stays open until it is dropped; what it left open is rolled back then.
+pub struct Session {
+    psql: Child,
+}
+
+impl Session {
+    /// Has statements carried out, and does not wait for it.
+    pub fn say(&mut self, statements: &str) {
+        let keys = self.psql.stdin.as_mut().unwrap_or_else(|| unreachable!("it is piped"));
+        let said = keys.write_all(format!("{statements}\n").as_bytes()).and_then(|()| keys.flush());
+        said.unwrap_or_else(|why| panic!("psql: {why}"));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Whatever it is in the middle of ends with it.
+        drop(self.psql.stdin.take());
+        let _ = self.psql.kill();
+        let _ = self.psql.wait();
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -283,16 +283,8 @@ fn an_idle_transaction_stops_nobody_silently() {
     let place = Schema::of(&cluster);
     let node = node(place.url());
     fund(&node);
-    let url = place.url().replace("postgres?", "postgres?application_name=forgotten&");
-    let mut idle = Command::new("psql")
-        .args(["-X", "-q", &url])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut keys = idle.stdin.take().unwrap();
-    keys.write_all(b"BEGIN; SELECT * FROM earnest_head FOR UPDATE;\n").unwrap();
-    keys.flush().unwrap();
+    let mut idle = place.session("forgotten");
+    idle.say("BEGIN; SELECT * FROM earnest_head FOR UPDATE;");
     cluster.wait_for(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'forgotten' \
          AND state = 'idle in transaction'",
@@ -306,8 +298,11 @@ fn an_idle_transaction_stops_nobody_silently() {
     let strain = node.reader().strain().unwrap();
     assert!(strain.idle_seconds >= 1 && strain.oldest_seconds >= strain.idle_seconds, "{strain:?}");
     assert!(strain.who.contains("`forgotten`, idle in transaction"), "{strain:?}");
-    drop(keys);
-    idle.wait().unwrap();
+    drop(idle);
+    cluster.wait_for(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'forgotten'",
+        "0",
+    );
     let strain = node.reader().strain().unwrap();
     assert!(strain.idle_seconds == 0 && strain.who.is_empty(), "{strain:?}");
     assert!(node.submit_blocking(Buy::new(1001, 1, 1)).unwrap().first);

@@ -32,6 +32,7 @@ mod events;
 mod faults;
 mod figures;
 mod forge;
+mod held;
 mod hooks;
 mod jobs;
 mod judge;
