@@ -114,6 +114,17 @@ fn heavy_a_node_killed_in_the_middle_loses_no_answer() {
 /// they wait; when it goes on, it tells the truth.
 #[test]
 fn heavy_a_node_that_pauses_stops_nobody_for_long() {
+    pauses(6, Duration::ZERO);
+}
+
+/// The same for as long as leases, locks and idle transactions last, and longer.
+#[test]
+fn a_node_that_pauses_for_half_a_minute_comes_back() {
+    pauses(1, Duration::from_secs(30));
+}
+
+/// A node stands still so many times, for so long after the other bought.
+fn pauses(times: u128, still: Duration) {
     let cluster = Cluster::careless();
     let place = Schema::of(&cluster);
     let node = node(place.url());
@@ -124,7 +135,7 @@ fn heavy_a_node_that_pauses_stops_nobody_for_long() {
     std::thread::spawn(move || said.for_each(|line| drop(send.send(line))));
     let mut told = Vec::new();
     let mut bought = 0_u32;
-    for round in 0..6_u128 {
+    for round in 0..times {
         told.extend(heard.iter().take(30 + 7 * usize::try_from(round).unwrap()));
         signal(&other, "STOP");
         for n in 0..5 {
@@ -132,13 +143,14 @@ fn heavy_a_node_that_pauses_stops_nobody_for_long() {
             insist(&node, &Buy::new(((round + 1) << 64) + n, 1, 1));
             bought += 1;
         }
+        std::thread::sleep(still);
         signal(&other, "CONT");
     }
     told.extend(heard.iter().take(300));
     other.kill().unwrap();
     other.wait().unwrap();
     told.extend(heard.iter());
-    assert_eq!(bought, 30);
+    assert_eq!(u128::from(bought), 5 * times);
     let mut acknowledged = 0;
     for line in told {
         let words: Vec<&str> = line.splitn(4, ' ').collect();

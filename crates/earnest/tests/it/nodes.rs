@@ -406,6 +406,46 @@ async fn what_one_node_answered_binds_the_other_at_once() {
     one.assert_sound();
 }
 
+/// What was begun before the pause: a voucher that ran out is not issued anew at the other node, and a
+/// yes is not used there, until the pause is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_at_one_node_holds_back_what_was_begun_at_the_other() {
+    let [one, other] = two().await;
+    one.policy("owner", json!({ "approve_above_micros": 200_000 })).await;
+    for (round, stop) in [Stop::Owner, Stop::Agent].into_iter().enumerate() {
+        let [begun, dear] = ["begun", "dear"].map(|name| format!("{name}-{round}"));
+        let begun = async || other.authorize(other.quote("/weather", 1_000), &begun).await;
+        let dear = async || other.authorize(other.quote("/dear", 250_000), &dear).await;
+        let first = begun().await.expect(201);
+        let approval = dear().await.expect(202)["approval_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/approvals/{approval}/decision");
+        let (yes, version) = (Some(json!({ "decision": "approve" })), [("if-match", "\"1\"")]);
+        one.call_with("owner", Method::POST, &path, yes, &version).await.expect(200);
+        one.advance(130);
+        match stop {
+            Stop::Owner => pause(&one, "owners/me").await,
+            _ => pause(&one, &format!("agents/{}", one.agent_id())).await,
+        }
+        let seq = one.reader().head().unwrap().seq;
+        for _ in 0..3 {
+            assert_eq!(begun().await.refusal(), stop.code());
+            assert_eq!(dear().await.refusal(), stop.code());
+        }
+        assert_eq!(holds_after(&one, seq), Vec::<u64>::new());
+        let question = one.get("owner", &format!("/v1/approvals/{approval}")).await.expect(200);
+        assert_eq!(question["status"], "approved", "it waits");
+        match stop {
+            Stop::Owner => resume(&one, "owners/me").await,
+            _ => resume(&one, &format!("agents/{}", one.agent_id())).await,
+        }
+        let again = begun().await.expect(201);
+        assert_eq!(again["purchase"], first["purchase"]);
+        assert_ne!(again["voucher"], first["voucher"]);
+        dear().await.expect(201);
+    }
+    one.assert_sound();
+}
+
 /// An owner's key that was revoked at one node changes nothing more at the other, from the answer on;
 /// and reads nothing more a moment later.
 #[tokio::test(flavor = "multi_thread")]
