@@ -225,14 +225,16 @@ impl Linked {
     fn learn(&self, missing: &Missing) -> Read<()> {
         let numbers = |of: &BTreeSet<u64>| of.iter().map(|no| sql_number(*no)).collect::<Vec<_>>();
         if !missing.words.is_empty() {
-            let sql = "SELECT no, text FROM earnest_words WHERE no = ANY($1)";
+            let sql = "SELECT no, text FROM unnest($1) AS w (wanted) \
+                       JOIN earnest_words ON no = wanted";
             let params: &Typed<'_> = &[(&numbers(&missing.words), Type::INT8_ARRAY)];
             let found = self.many(sql, params, |row| Ok((number(row, 0)?, get(row, 1)?)))?;
             let mut names = self.names.borrow_mut();
             found.into_iter().for_each(|(no, word)| names.learn(no, word));
         }
         if !missing.accounts.is_empty() {
-            let sql = "SELECT no, name FROM earnest_accounts WHERE no = ANY($1)";
+            let sql = "SELECT no, name FROM unnest($1) AS w (wanted) \
+                       JOIN earnest_accounts ON no = wanted";
             let params: &Typed<'_> = &[(&numbers(&missing.accounts), Type::INT8_ARRAY)];
             let found = self.many(sql, params, |row| {
                 Ok((number(row, 0)?, account_id(&get::<String>(row, 1)?)?))
@@ -245,7 +247,7 @@ impl Linked {
     /// Accounts by their names, those that exist.
     pub(super) fn accounts_of(&self, ids: &[AccountId]) -> Read<Vec<AccountRow>> {
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let sql = format!("{ACCOUNT} WHERE name = ANY($1)");
+        let sql = format!("{ACCOUNT} JOIN unnest($1) AS w (wanted) ON name = wanted");
         self.many(&sql, &[(&names, Type::TEXT_ARRAY)], account_row)
     }
 }

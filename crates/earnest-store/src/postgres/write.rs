@@ -394,13 +394,15 @@ impl Backend for Postgres {
             kinds.push(self.number_of(key.kind));
             ids.push(packed(&key.id));
         }
-        let key_sql = "SELECT k.address, l.seq, l.at, l.hash, l.body FROM earnest_keys k \
-                       JOIN earnest_log l ON l.seq = k.seq WHERE k.address = ANY($1)";
+        // Joined, since `= ANY` of many is taken for a reason to read the whole table.
+        let key_sql = "SELECT k.address, l.seq, l.at, l.hash, l.body FROM unnest($1) AS w (address) \
+                       JOIN earnest_keys k ON k.address = w.address \
+                       JOIN earnest_log l ON l.seq = k.seq";
         let row_sql = "SELECT r.kind, r.id, r.body FROM unnest($1, $2) AS w (kind, id) \
                        JOIN earnest_rows r ON r.kind = w.kind AND r.id = w.id";
         let hold_sql = "SELECT h.id, h.state, h.opened, h.resolved, l.seq, l.at, l.hash, l.body \
-                        FROM earnest_holds h JOIN earnest_log l ON l.seq = h.opened \
-                        WHERE h.id = ANY($1)";
+                        FROM unnest($1) AS w (id) JOIN earnest_holds h ON h.id = w.id \
+                        JOIN earnest_log l ON l.seq = h.opened";
         let link = self.linked()?.link();
         let client = link.client();
         let key_params: &Typed<'_> = &[(&keys, Type::BYTEA_ARRAY)];

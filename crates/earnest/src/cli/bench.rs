@@ -66,7 +66,10 @@ pub async fn run(command: Bench, style: &Style) -> ExitCode {
         Some(url) => on_a_server(&command, url.expose(), style).await,
         None => measure(&command, style, &dir).await,
     };
-    if let Err(why) = std::fs::remove_dir_all(&dir) {
+    // There is none where a server is measured.
+    if let Err(why) = std::fs::remove_dir_all(&dir)
+        && why.kind() != std::io::ErrorKind::NotFound
+    {
         eprintln!("earnest: could not remove `{}`: {why}", dir.display());
     }
     match measured {

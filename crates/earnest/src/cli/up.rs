@@ -54,6 +54,11 @@ pub async fn run(command: Up, style: &Style) -> Ended {
     }
     if let Some(database) = database {
         style.talk(&format!("  books              {database}"));
+        if simulator.is_some() {
+            style.talk(
+                "                     more nodes on them need one PayPal: set `simulator_url`",
+            );
+        }
     }
     if let Some(figures) = running.figures_address {
         style.talk(&format!("  figures            http://{figures}/metrics"));
