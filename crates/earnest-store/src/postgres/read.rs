@@ -225,16 +225,16 @@ impl Linked {
     fn learn(&self, missing: &Missing) -> Read<()> {
         let numbers = |of: &BTreeSet<u64>| of.iter().map(|no| sql_number(*no)).collect::<Vec<_>>();
         if !missing.words.is_empty() {
-            let sql = "SELECT no, text FROM unnest($1) AS w (wanted) \
-                       JOIN earnest_words ON no = wanted";
+            let sql = "SELECT w.no, f.text FROM unnest($1) AS w (no) CROSS JOIN LATERAL \
+                       (SELECT text FROM earnest_words WHERE no = w.no LIMIT 1) f";
             let params: &Typed<'_> = &[(&numbers(&missing.words), Type::INT8_ARRAY)];
             let found = self.many(sql, params, |row| Ok((number(row, 0)?, get(row, 1)?)))?;
             let mut names = self.names.borrow_mut();
             found.into_iter().for_each(|(no, word)| names.learn(no, word));
         }
         if !missing.accounts.is_empty() {
-            let sql = "SELECT no, name FROM unnest($1) AS w (wanted) \
-                       JOIN earnest_accounts ON no = wanted";
+            let sql = "SELECT w.no, f.name FROM unnest($1) AS w (no) CROSS JOIN LATERAL \
+                       (SELECT name FROM earnest_accounts WHERE no = w.no LIMIT 1) f";
             let params: &Typed<'_> = &[(&numbers(&missing.accounts), Type::INT8_ARRAY)];
             let found = self.many(sql, params, |row| {
                 Ok((number(row, 0)?, account_id(&get::<String>(row, 1)?)?))
@@ -247,7 +247,10 @@ impl Linked {
     /// Accounts by their names, those that exist.
     pub(super) fn accounts_of(&self, ids: &[AccountId]) -> Read<Vec<AccountRow>> {
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let sql = format!("{ACCOUNT} JOIN unnest($1) AS w (wanted) ON name = wanted");
+        let sql = format!(
+            "SELECT f.* FROM unnest($1) AS w (name) \
+             CROSS JOIN LATERAL ({ACCOUNT} WHERE name = w.name LIMIT 1) f"
+        );
         self.many(&sql, &[(&names, Type::TEXT_ARRAY)], account_row)
     }
 }
