@@ -19,9 +19,19 @@ tests() {
 }
 
 # The whole suite of the program once more, every test's books in a schema of a PostgreSQL server's
-# (crates/earnest/tests/it/engine.rs). Tests about files of SQLite say `skipped: …`.
+# (crates/earnest/tests/it/engine.rs). Tests about files of SQLite say `skipped: …`. Picked out of the
+# whole workspace: the package alone would be built anew, with other features of what it uses.
 on_postgres() {
-    EARNEST_TEST_ENGINE=postgres tests --package earnest --test it
+    local one=(--package earnest --test it)
+    if cargo nextest --version >/dev/null 2>&1; then
+        one=(--workspace -E 'package(earnest) and binary(it)')
+    fi
+    EARNEST_TEST_ENGINE=postgres tests "${one[@]}"
+}
+
+# The program that was tested, put aside for the outside judges before another build takes its place.
+keep_tested() {
+    cp "$(target_dir)/debug/earnest" "$(target_dir)/debug/earnest-tested"
 }
 
 # Tests that plant a bug and expect the suite to fail on it. They need a feature that no other build
@@ -68,8 +78,9 @@ step 'clippy, all features' \
     bounded 600 cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 step 'tests' tests --workspace
 step 'tests on PostgreSQL' on_postgres
+step 'the tested program' keep_tested
 step 'planted bugs' planted
 step 'documentation tests' bounded 900 cargo test --locked --workspace --doc
-step 'outside checks' judges/run --fast
+step 'outside checks' env EARNEST_BIN="$(target_dir)/debug/earnest-tested" judges/run --fast
 say "--- all passed in $((SECONDS - began)) s"
 looked_at
