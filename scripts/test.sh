@@ -20,11 +20,13 @@ tests() {
 
 # The whole suite of the program once more, every test's books in a schema of a PostgreSQL server's
 # (crates/earnest/tests/it/engine.rs). Tests about files of SQLite say `skipped: …`. Picked out of the
-# whole workspace: the package alone would be built anew, with other features of what it uses.
+# whole workspace: the package alone would be built anew, with other features of what it uses. What has
+# no books, or has them on a server in either run, ran already.
 on_postgres() {
     local one=(--package earnest --test it)
+    local ran='test(/^(tidy|held|database)::/) or test(/_at_two_nodes_together$/)'
     if cargo nextest --version >/dev/null 2>&1; then
-        one=(--workspace -E 'package(earnest) and binary(it)')
+        one=(--workspace -E "package(earnest) and binary(it) and not ($ran)")
     fi
     EARNEST_TEST_ENGINE=postgres tests "${one[@]}"
 }
